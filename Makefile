@@ -1,0 +1,63 @@
+# Everything from a fresh clone with nothing but Python (3.11 or newer) and make. `make` alone lists the targets.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PYTEST_ARGS ?= -n 2
+
+DEMO_API := 127.0.0.1:9000
+PROXY := 127.0.0.1:8080
+
+LOCK := $(BIN)/uv pip compile pyproject.toml --extra speed --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test lint format types check lock bench clean
+
+help:
+	@sed -n 's/^\([a-z][a-z]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 12
+
+setup: $(STAMP) ## install what is needed into .venv, once
+
+$(STAMP): requirements/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+run: $(STAMP) ## a sample upstream and the proxy in front of it, on the embedded store; Ctrl-C stops both
+	@echo 'Send this twice; the second answer is a replay, and the upstream has seen one payment:'
+	@echo "  curl -i http://$(PROXY)/payments -H 'Idempotency-Key: order-17' -H 'Content-Type: application/json' -d '{\"amount\": 4200}'"
+	@# The shell outlives Ctrl-C, so that both programs can finish their work; a program in the background does not hear Ctrl-C.
+	@trap : INT TERM; \
+	$(BIN)/idemproxy demo-api --listen $(DEMO_API) & api=$$!; \
+	trap 'kill $$api 2>/dev/null; wait $$api' EXIT; \
+	$(BIN)/idemproxy run --listen $(PROXY) --upstream http://$(DEMO_API)
+
+test: $(STAMP) ## all tests; they bring their own servers and need no root
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+lint: $(STAMP) ## style, and the layout of the source
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+format: $(STAMP) ## lay the source out, and mend what can be mended safely
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+types: $(STAMP) ## mypy, strict
+	$(BIN)/mypy
+
+check: lint types test ## all of these
+
+lock: $(STAMP) ## write requirements/*.txt anew from pyproject.toml, keeping versions that still fit
+	$(LOCK) --output-file requirements/runtime.txt
+	$(LOCK) --group dev --constraint requirements/runtime.txt --output-file requirements/dev.txt
+
+bench: $(STAMP) ## requests per second and added latency, beside a bare pass-through
+	$(BIN)/python -m bench
+
+clean: ## remove what these targets made
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	find idemproxy tests bench -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

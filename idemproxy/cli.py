@@ -1,0 +1,214 @@
+"""The command line. Nothing heavy is imported before a command needs it: `healthcheck` runs every few seconds.
+
+Exit status: 0 done, 1 it could not be done, 2 wrong usage or configuration; `run` adds those of `lifecycle.run`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from idemproxy import __version__
+
+if TYPE_CHECKING:
+    from idemproxy.config.load import Configuration
+
+OK: Final = 0
+FAILED: Final = 1
+WRONG: Final = 2
+
+_ADMIN: Final = "127.0.0.1:8081"
+_ANSWER_TIME: Final = 3.0
+_PAUSE: Final = 0.1
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what the arguments say (default: the process's own) and return the exit status."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    if given[:1] == ["demo-api"]:
+        return _demo_api(given[1:])
+    parsed = _parser().parse_args(given)
+    try:
+        return COMMANDS[parsed.command](parsed)
+    except KeyboardInterrupt:
+        return FAILED
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Serve until a signal."""
+    configuration = _configuration(parsed)
+    if configuration is None:
+        return WRONG
+    from idemproxy import lifecycle  # noqa: PLC0415 - this is what is heavy
+
+    return lifecycle.run(configuration.settings)
+
+
+def check(parsed: argparse.Namespace) -> int:
+    """Say whether `run` would take this configuration."""
+    configuration = _configuration(parsed)
+    if configuration is None:
+        return WRONG
+    settings = configuration.settings
+    store = settings.store.url.partition("://")[0]
+    print(f"the configuration is fine: {len(settings.routes)} routes, {len(settings.upstreams)} upstreams, store {store}")
+    return OK
+
+
+def print_config(parsed: argparse.Namespace) -> int:
+    """Print everything that is in effect, without secrets."""
+    configuration = _configuration(parsed)
+    if configuration is None:
+        return WRONG
+    from idemproxy.config.show import as_yaml  # noqa: PLC0415 - needed by this command only
+
+    sys.stdout.write(as_yaml(configuration.shape))
+    return OK
+
+
+def schema(_: argparse.Namespace) -> int:
+    """Print the JSON Schema of configuration files."""
+    from idemproxy.config.show import json_schema  # noqa: PLC0415 - needed by this command only
+
+    sys.stdout.write(json_schema())
+    return OK
+
+
+def wait(parsed: argparse.Namespace) -> int:
+    """Return when the proxy is ready, or fail at the deadline with the last reason."""
+    deadline = time.monotonic() + parsed.timeout
+    while True:
+        remaining = deadline - time.monotonic()
+        status, reason = _ask(parsed.admin, "/readyz", min(_ANSWER_TIME, max(remaining, _PAUSE)))
+        if status == 200:
+            return OK
+        if time.monotonic() + _PAUSE > deadline:
+            sys.stderr.write(f"not ready: {reason}\n")
+            return FAILED
+        time.sleep(_PAUSE)
+
+
+def healthcheck(parsed: argparse.Namespace) -> int:
+    """Ask once whether the proxy is alive."""
+    status, reason = _ask(parsed.admin, "/livez", _ANSWER_TIME)
+    if status == 200:
+        return OK
+    sys.stderr.write(f"not healthy: {reason}\n")
+    return FAILED
+
+
+def version(_: argparse.Namespace) -> int:
+    """Print the version."""
+    print(f"idemproxy {__version__}")
+    return OK
+
+
+COMMANDS: Final[dict[str, Callable[[argparse.Namespace], int]]] = {
+    "run": run,
+    "check": check,
+    "print-config": print_config,
+    "schema": schema,
+    "wait": wait,
+    "healthcheck": healthcheck,
+    "version": version,
+}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="idemproxy", description="One write, one effect, and the same answer to every retry.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, command in COMMANDS.items():
+        about = (command.__doc__ or "").strip().splitlines()[0]
+        sub = commands.add_parser(name, help=about, description=about)
+        if name in {"run", "check", "print-config"}:
+            _add_settings(sub)
+        if name in {"wait", "healthcheck"}:
+            admin = os.environ.get("IDEMPROXY_ADMIN_LISTEN") or _ADMIN
+            about = "the admin listener (default: IDEMPROXY_ADMIN_LISTEN, else %(default)s)"
+            sub.add_argument("--admin", type=_host_and_port, default=admin, metavar="URL|HOST:PORT", help=about)
+        if name == "wait":
+            about = "give up after this time (default: %(default)s)"
+            sub.add_argument("--timeout", type=_seconds, default="30s", metavar="DURATION", help=about)
+    commands.add_parser("demo-api", help="Serve a sample upstream: a payments API without idempotency.")
+    return parser
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    """The flags that make a configuration; each is also read from the environment, as IDEMPROXY_ and its name."""
+    parser.epilog = "Each flag is also read from the environment (IDEMPROXY_ADMIN_LISTEN for --admin-listen); flags come first."
+    parser.add_argument("--config", metavar="FILE", help="YAML file; flags and environment come before what it says")
+    parser.add_argument("--upstream", metavar="[NAME=]URL", action="append", help="where to forward to; several: under /NAME/")
+    parser.add_argument("--listen", metavar="HOST:PORT", help="address for clients (default: 127.0.0.1:8080)")
+    parser.add_argument("--admin-listen", metavar="HOST:PORT", help=f"address for metrics and health (default: {_ADMIN})")
+    parser.add_argument(
+        "--store", metavar="URL", help="sqlite:///file.db or redis://host:6379/0 (default: sqlite:///idemproxy.db)"
+    )
+    parser.add_argument("--access-log", metavar="on|off", help="one JSON line for each request on standard output (default: on)")
+
+
+def _configuration(parsed: argparse.Namespace) -> Configuration | None:
+    """The configuration that flags, environment and file make; None after its problems were written to standard error."""
+    from idemproxy.config.load import load  # noqa: PLC0415 - pydantic and YAML take longer than a health check
+    from idemproxy.config.problem import ConfigurationError  # noqa: PLC0415 - as above
+
+    flags = {}
+    for name in ("config", "upstream", "listen", "admin-listen", "store", "access-log"):
+        value = getattr(parsed, name.replace("-", "_"))
+        if value is not None:
+            flags[name] = value if isinstance(value, list) else [value]
+    try:
+        return load(flags, os.environ)
+    except ConfigurationError as failure:
+        sys.stderr.write(f"{failure}\n")
+        return None
+
+
+def _ask(admin: tuple[str, int], path: str, timeout: float) -> tuple[int | None, str]:
+    """Status of one GET, or None where there is no answer, and a reason for a person."""
+    from http.client import HTTPConnection, HTTPException  # noqa: PLC0415 - two commands need it
+
+    host, port = admin
+    connection = HTTPConnection(host, port, timeout=timeout)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        text = response.read(1_000).decode("utf-8", "replace").strip()
+    except (OSError, HTTPException) as failure:
+        return None, f"http://{host}:{port}{path}: {str(failure) or type(failure).__name__}"
+    else:
+        return response.status, f"http://{host}:{port}{path}: {response.status} {text}"
+    finally:
+        connection.close()
+
+
+def _host_and_port(text: str) -> tuple[str, int]:
+    """Where the admin listener is asked: `http://host:port`, or the address that it listens on."""
+    bare = text.removeprefix("http://").rstrip("/")
+    host, _, port = bare.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdecimal() or int(port) > 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not http://host:port or host:port")
+    # Who listens everywhere is asked on loopback.
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), int(port)  # noqa: S104 - recognised, not listened on
+
+
+def _seconds(text: str) -> float:
+    from idemproxy.config.units import seconds  # noqa: PLC0415 - one command needs it
+
+    try:
+        return seconds(text)
+    except ValueError as failure:
+        raise argparse.ArgumentTypeError(str(failure)) from failure
+
+
+def _demo_api(arguments: list[str]) -> int:
+    """Run the sample upstream, a program of its own."""
+    from idemproxy import demo  # noqa: PLC0415 - it brings a whole server
+
+    parser = argparse.ArgumentParser(prog="idemproxy demo-api", description="A payments API without idempotency.")
+    demo.add_arguments(parser)
+    return demo.main(parser.parse_args(arguments))

@@ -1,0 +1,90 @@
+"""From a shape in which everything is said to the frozen `Settings` that the program runs with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TypeVar
+
+from idemproxy.config import units, values
+from idemproxy.config.settings import Settings, StoreSettings
+from idemproxy.config.shape import ConfigurationShape, RouteShape, UpstreamShape
+from idemproxy.core.fingerprint import FingerprintRule
+from idemproxy.core.key import KeyRule
+from idemproxy.core.policy import REPLAY_DENIED, OutcomeRule, Policy, Route, Timeouts, Upstream, compile_path
+from idemproxy.core.scope import ScopeRule
+
+T = TypeVar("T")
+
+
+def build(shape: ConfigurationShape, profiles: Mapping[str, str], *, store_url: str, key_secret: bytes | None) -> Settings:
+    """The settings of a shape that `effective` has filled in; the secrets come apart, for they may lie in files."""
+    return Settings(
+        listen=values.read_address(shape.listen),
+        admin=values.read_address(shape.admin.listen),
+        store=StoreSettings(store_url, shape.store.prefix),
+        upstreams=MappingProxyType({name: _upstream(name, said) for name, said in shape.upstreams.items()}),
+        routes=tuple(map(_route, shape.routes or ())),
+        profiles=profiles,
+        access_log=shape.access_log,
+        key_secret=key_secret,
+        drain=units.seconds(shape.drain),
+    )
+
+
+def _upstream(name: str, said: UpstreamShape) -> Upstream:
+    origin = values.read_upstream_url(said.url)
+    limits = said.timeouts
+    return Upstream(
+        name,
+        *origin,
+        timeouts=Timeouts(*map(units.seconds, (limits.connect, limits.first_byte, limits.idle, limits.total))),
+        pool_idle=units.seconds(said.pool_idle),
+        max_connections=said.max_connections,
+    )
+
+
+def _route(said: RouteShape) -> Route:
+    match = said.match
+    return Route(
+        name=said.name,
+        upstream=said.upstream,
+        path=None if match.path in {None, "/**"} else compile_path(match.path),
+        methods=None if match.methods is None else frozenset(map(values.read_method, match.methods)),
+        host=None if match.host is None else values.read_match_host(match.host),
+        strip_prefix=(said.strip_prefix or "").encode("ascii"),
+        effect=said.effect,
+        policy=_policy(said),
+    )
+
+
+def _policy(said: RouteShape) -> Policy:
+    key, outcome, fingerprint = _told(said.key), said.outcome, said.fingerprint
+    return Policy(
+        key=KeyRule(values.read_key_name(_told(key.header)), _told(key.mode)),
+        scope=ScopeRule(tuple(map(values.read_field_name, _told(said.scope).headers))),
+        fingerprint=FingerprintRule(
+            mode=fingerprint.mode,
+            include=fingerprint.include,
+            exclude=fingerprint.exclude,
+            headers=tuple(map(str.lower, fingerprint.headers)),
+        ),
+        outcome=OutcomeRule(*(frozenset(_told(kind)) for kind in (outcome.release, outcome.unknown, outcome.complete))),
+        on_unknown=_told(said.on_unknown),
+        on_expired=said.expired,
+        forward_key=values.read_forward_key(_told(said.forward_key)),
+        lease=units.seconds(_told(said.lease)),
+        wait=units.seconds(_told(said.wait)),
+        retention=units.seconds(_told(said.retention)),
+        expired_mark=units.seconds(_told(said.expired_mark)),
+        max_request_body=units.size(_told(said.max_request_body)),
+        max_stored_body=units.size(_told(said.max_stored_body)),
+        replay_denied=REPLAY_DENIED | frozenset(map(values.read_field_name, said.replay_denied)),
+    )
+
+
+def _told(value: T | None) -> T:
+    """A value that `effective` has filled in."""
+    if value is None:
+        raise LookupError("a value was not filled in before the settings were built")
+    return value

@@ -1,0 +1,158 @@
+"""What one look at the shape cannot see: how the parts of a configuration stand to each other.
+
+Each check yields the trail of what is wrong, what is wrong, and the trails that its conclusion leans on: where one of those
+could not be read, the conclusion would be hasty and is dropped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Final, TypeAlias
+
+from idemproxy.config.fit import Fitted
+from idemproxy.config.problem import Trail, did_you_mean
+from idemproxy.config.settings import Address
+from idemproxy.config.shape import ConfigurationShape, RouteShape
+from idemproxy.config.source import Document
+from idemproxy.config.values import UPSTREAM_NAME, is_loopback, meet, read_address, read_upstream_url
+from idemproxy.core.fingerprint import FingerprintRule, check_rule
+
+Finding: TypeAlias = tuple[Trail, str, tuple[Trail, ...]]
+
+_UPSTREAMS: Final[Trail] = ("upstreams",)
+
+
+def check(fitted: Fitted, document: Document) -> None:
+    """Run every check; problems are added to the document."""
+    for look in CHECKS:
+        for trail, text, leans_on in look(fitted.shape):
+            if fitted.is_sure(*leans_on):
+                document.complain(trail, text)
+
+
+def _upstreams(shape: ConfigurationShape) -> Iterator[Finding]:
+    """There are upstreams, their names can be part of a record's identity, and none is the proxy itself."""
+    if not shape.upstreams:
+        yield _UPSTREAMS, "there is no upstream: give --upstream URL, or describe one under `upstreams` in a file", (_UPSTREAMS,)
+    listeners = (read_address(shape.listen), read_address(shape.admin.listen))
+    for name, upstream in shape.upstreams.items():
+        trail = (*_UPSTREAMS, name)
+        if not re.fullmatch(UPSTREAM_NAME, name):
+            yield trail, f"{name!r} is no name of an upstream: use lower-case letters, digits, _ and -", ()
+        origin = read_upstream_url(upstream.url)
+        if any(meet(Address(origin.host, origin.port), listener) for listener in listeners):
+            url = (*trail, "url")
+            text = "is an address that idemproxy itself listens on: requests would go in a circle"
+            yield url, text, (url, ("listen",), ("admin",))
+
+
+def _listeners(shape: ConfigurationShape) -> Iterator[Finding]:
+    """The two listeners do not meet, and callers from elsewhere are told apart on purpose."""
+    leans_on: tuple[Trail, ...] = (("listen",), ("admin",), ("scope",))
+    listen, admin = read_address(shape.listen), read_address(shape.admin.listen)
+    if meet(listen, admin):
+        yield ("admin", "listen"), f"is the port of `listen` ({listen}): give the two listeners different ports", leans_on
+    routes = shape.routes or ()
+    is_told = shape.scope is not None or (routes and all(route.scope is not None for route in routes))
+    if not is_loopback(listen.host) and not is_told:
+        text = (
+            f"{listen} is reached from beyond this machine, and nothing says whose keys are whose: "
+            "add `scope: {headers: [x-tenant]}` with a field that tells callers apart, or `scope: shared` if they may share keys"
+        )
+        yield ("listen",), text, (*leans_on, *(("routes", number, "scope") for number in range(len(routes))))
+
+
+def _secrets(shape: ConfigurationShape) -> Iterator[Finding]:
+    """A secret is said once."""
+    if shape.key_secret is not None and shape.key_secret_file is not None:
+        yield ("key_secret_file",), "stands beside key_secret: keep one of the two", ()
+    if shape.store.url is not None and shape.store.url_file is not None:
+        yield ("store", "url_file"), "stands beside store.url: keep one of the two", ()
+
+
+def _route_names(shape: ConfigurationShape) -> Iterator[Finding]:
+    """There are routes where the key stands, and no two have one name."""
+    if shape.routes == ():
+        yield ("routes",), "is an empty list: add a route, or delete it to reach every upstream", ()
+    first: dict[str, int] = {}
+    for number, route in enumerate(shape.routes or ()):
+        earlier = first.setdefault(route.name, number)
+        if earlier != number:
+            trail: Trail = ("routes", number, "name")
+            text = f"routes[{earlier}] has the name {route.name!r} too: give each route a name of its own"
+            yield trail, text, (trail, ("routes", earlier, "name"))
+
+
+def _route_upstreams(shape: ConfigurationShape) -> Iterator[Finding]:
+    """Routes and upstreams know each other."""
+    used: set[str] = set()
+    for number, route in enumerate(shape.routes or ()):
+        used.add(route.upstream)
+        if route.upstream not in shape.upstreams:
+            trail: Trail = ("routes", number, "upstream")
+            known = list(shape.upstreams)
+            hint = did_you_mean(route.upstream, known) or (f"; there are {', '.join(known)}" if known else "")
+            yield trail, f"there is no upstream {route.upstream!r}{hint}", (trail,)
+            # Most likely this is the one that was meant: it is not reported as unused as well.
+            used.update(name for name in known if repr(name) in hint)
+    if shape.routes:
+        leans_on: tuple[Trail, ...] = tuple(("routes", number, "upstream") for number in range(len(shape.routes)))
+        for name in shape.upstreams:
+            if name not in used:
+                yield (*_UPSTREAMS, name), "no route uses this upstream: add a route, or delete it", leans_on
+
+
+def _route_paths(shape: ConfigurationShape) -> Iterator[Finding]:
+    """A prefix that is taken off is there, and every route can be reached."""
+    routes = shape.routes or ()
+    for number, route in enumerate(routes):
+        here: Trail = ("routes", number)
+        prefix, path = route.strip_prefix, route.match.path or "/**"
+        if prefix is not None and path != prefix and not path.startswith(f"{prefix}/"):
+            trail = (*here, "strip_prefix")
+            yield trail, f"{prefix!r} is not the beginning of the path {path!r}: they must agree", (trail, (*here, "match"))
+        for before, earlier in enumerate(routes[:number]):
+            if _takes_all_of(earlier, route):
+                text = f"this route is never reached: {earlier.name!r} before it takes all its requests; move it up, or delete it"
+                yield here, text, ((*here, "match"), ("routes", before, "match"))
+                break
+
+
+def _takes_all_of(earlier: RouteShape, later: RouteShape) -> bool:
+    """Whether no request of the later route passes the earlier one; an unclear case counts as no."""
+    one, two = earlier.match, later.match
+    a, b = one.path or "/**", two.path or "/**"
+    is_below = a.endswith("/**") and "*" not in a[:-2] and (b == a[:-3] or b.startswith(a[:-2]))
+    methods = one.methods is None or (two.methods is not None and _upper(two.methods) <= _upper(one.methods))
+    host = one.host is None or (two.host is not None and one.host.lower() == two.host.lower())
+    return (a == b or is_below) and methods and host
+
+
+def _upper(methods: tuple[str, ...]) -> set[str]:
+    return {method.upper() for method in methods}
+
+
+def _route_rules(shape: ConfigurationShape) -> Iterator[Finding]:
+    """No status is judged twice, and the fingerprint's rule has a meaning."""
+    for number, route in enumerate(shape.routes or ()):
+        outcome, here = route.outcome, ("routes", number)
+        statuses = Counter(status for kind in (outcome.release, outcome.unknown, outcome.complete) for status in set(kind or ()))
+        for status in sorted(status for status, count in statuses.items() if count > 1):
+            yield (*here, "outcome"), f"{status} stands in two lists: a status has one meaning, keep it in one", ()
+        said = route.fingerprint
+        headers = tuple(map(str.lower, said.headers))
+        for text in check_rule(FingerprintRule(mode=said.mode, include=said.include, exclude=said.exclude, headers=headers)):
+            yield (*here, "fingerprint"), text, ()
+
+
+CHECKS: Final[tuple[Callable[[ConfigurationShape], Iterator[Finding]], ...]] = (
+    _upstreams,
+    _listeners,
+    _secrets,
+    _route_names,
+    _route_upstreams,
+    _route_paths,
+    _route_rules,
+)

@@ -1,0 +1,161 @@
+"""Does a document have the shape of a configuration? All problems at once, and a shape to go on with even when there are some.
+
+Pydantic reports everything that is wrong at one look, but gives no value then. So what is wrong is cut out (or, where something
+must stand, filled in) and the rest is looked at again; `cut` tells later checks which conclusions would be hasty.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from dataclasses import dataclass
+from types import UnionType
+from typing import Annotated, Any, Final, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from idemproxy.config.problem import Trail, did_you_mean
+from idemproxy.config.shape import ConfigurationShape
+from idemproxy.config.source import MISSING, Document
+
+# What a required key gets when it is missing, so that the rest of its mapping can be looked at.
+_FILLED: Final = {"name": "unnamed", "upstream": "unnamed", "url": "http://unnamed", "headers": ["unnamed"]}
+
+_TYPES: Final = {
+    "model_type": "must be a mapping",
+    "dict_type": "must be a mapping",
+    "tuple_type": "must be a list",
+    "string_type": "must be text: put it in quotes",
+    "string_too_short": "is empty: write something",
+    "too_short": "is an empty list: write something or delete it",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A shape, and the trails of what was cut out of the document for it."""
+
+    shape: ConfigurationShape
+    cut: frozenset[Trail]
+
+    def is_sure(self, *trails: Trail) -> bool:
+        """Whether nothing was cut out at, within, or around these trails."""
+        return not any(trail[: len(hole)] == hole or hole[: len(trail)] == trail for trail in trails for hole in self.cut)
+
+
+def fit(document: Document) -> Fitted:
+    """Validate a document; problems are added to it."""
+    tree = copy.deepcopy(document.tree)
+    cut: set[Trail] = set()
+    for trail, value in _empty(tree, ()):
+        if value is None:
+            document.complain(trail, "is empty: give it a value, or delete the line")
+        _cut_out(tree, trail, cut)
+    while True:
+        try:
+            return Fitted(ConfigurationShape.model_validate(tree), frozenset(cut))
+        except ValidationError as failure:
+            errors = failure.errors(include_url=False)
+        for error in errors:
+            trail = error["loc"]
+            is_new = not any(trail[: len(hole)] == hole for hole in cut)
+            if is_new:
+                document.complain(trail, _explain(error))
+        for error in errors:
+            if error["type"] == "missing":
+                _fill_in(tree, error["loc"], cut)
+            else:
+                _cut_out(tree, error["loc"], cut)
+
+
+def shape_at(trail: Trail) -> type[BaseModel] | None:
+    """The model that describes the mapping at `trail`, or None where there is none."""
+    here: Any = ConfigurationShape
+    for step in trail:
+        if isinstance(here, type) and issubclass(here, BaseModel):
+            field = here.model_fields.get(str(step))
+            here = _plain(field.annotation) if field else None
+        else:
+            # A mapping's values, or a list's items: dict[str, X], tuple[X, ...].
+            here = next((_plain(inner) for inner in get_args(here) if inner not in {str, ...}), None)
+    return here if isinstance(here, type) and issubclass(here, BaseModel) else None
+
+
+def _plain(annotation: Any) -> Any:  # noqa: ANN401 - annotations have no common type
+    """An annotation without `Annotated` and without `| None`."""
+    while True:
+        if get_origin(annotation) is Annotated:
+            annotation = get_args(annotation)[0]
+        elif get_origin(annotation) in {Union, UnionType}:
+            annotation = next(inner for inner in get_args(annotation) if inner is not type(None))
+        else:
+            return annotation
+
+
+def _explain(error: ErrorDetails) -> str:
+    """What is wrong, in words for someone who knows YAML and not Python."""
+    kind, context, given = error["type"], error.get("ctx", {}), error["input"]
+    if kind == "extra_forbidden":
+        model = shape_at(error["loc"][:-1])
+        known = list(model.model_fields) if model else []
+        hint = did_you_mean(str(error["loc"][-1]), known) or f"; known here: {', '.join(known)}"
+        return f"unknown key{hint}"
+    if kind == "missing":
+        return "is missing: add it"
+    if kind in {"enum", "literal_error"}:
+        choices = re.findall(r"'([^']*)'", context["expected"])
+        hint = did_you_mean(given, choices) if isinstance(given, str) else ""
+        return f"must be {' or '.join((', '.join(choices[:-1]), choices[-1]))}{hint}"
+    if kind == "value_error":
+        return str(context["error"])
+    if kind in {"greater_than_equal", "less_than_equal"}:
+        limit = f"at least {context['ge']}" if "ge" in context else f"at most {context['le']}"
+        return f"{given} is out of range: {limit}"
+    if kind == "string_pattern_mismatch":
+        return f"{given!r} does not match {context['pattern']}"
+    return _TYPES.get(kind, error["msg"])
+
+
+def _empty(value: object, trail: Trail) -> list[tuple[Trail, object]]:
+    """Where a document says nothing (None), or something that could not be read (MISSING)."""
+    if value is None or value is MISSING:
+        return [(trail, value)]
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [found for step, item in inner for found in _empty(item, (*trail, step))]
+
+
+def _cut_out(tree: dict[str, Any], trail: Trail, cut: set[Trail]) -> None:
+    """Take out the smallest part around `trail` that a mapping holds; a whole route or upstream leaves an empty one."""
+    parents: list[Any] = [tree]
+    for step in trail:
+        inner = dict(enumerate(parents[-1])) if isinstance(parents[-1], list) else parents[-1]
+        if not isinstance(inner, dict) or step not in inner:
+            break
+        parents.append(inner[step])
+    trail = trail[: len(parents) - 1]
+    while trail:
+        parent: Any = parents[len(trail) - 1]
+        if len(trail) == 2 and trail[0] in {"routes", "upstreams"}:
+            parent[trail[1]] = {}
+        elif isinstance(parent, list):
+            trail = trail[:-1]
+            continue
+        else:
+            del parent[trail[-1]]
+        cut.add(trail)
+        return
+
+
+def _fill_in(tree: dict[str, Any], trail: Trail, cut: set[Trail]) -> None:
+    """Put something in the place of a missing key."""
+    inner: Any = tree
+    for step in trail[:-1]:
+        inner = inner[step] if isinstance(inner, list) or step in inner else {}
+    inner[trail[-1]] = _FILLED[str(trail[-1])]
+    cut.add(trail)

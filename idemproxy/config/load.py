@@ -1,0 +1,149 @@
+"""Load a configuration: flags over the environment over a file over defaults, every problem at once.
+
+`run`, `check` and `print-config` all call `load`; there is no other way to come to `Settings`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from idemproxy.config import source, values
+from idemproxy.config.build import build
+from idemproxy.config.check import check
+from idemproxy.config.effective import fill_in
+from idemproxy.config.fit import fit
+from idemproxy.config.problem import ConfigurationError, Place, Trail
+from idemproxy.config.settings import Settings
+from idemproxy.config.shape import ConfigurationShape
+
+FLAGS: Final[Mapping[str, Trail]] = {
+    "listen": ("listen",),
+    "admin-listen": ("admin", "listen"),
+    "store": ("store", "url"),
+    "access-log": ("access_log",),
+}
+"""Flags that stand for one value of the configuration. `--config` and `--upstream` are the others."""
+
+_NAMED = re.compile(r"([^=:/]*)=(.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """A valid configuration: as text with everything said, and as settings."""
+
+    shape: ConfigurationShape
+    settings: Settings
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """The values of one flag, and where they were given."""
+
+    origin: str
+    values: Sequence[str] = field(repr=False)
+
+
+def load(flags: Mapping[str, Sequence[str]], environ: Mapping[str, str]) -> Configuration:
+    """Settings from flags (name without dashes -> its values), environment, and the file that one of them names.
+
+    Raises ConfigurationError with every problem.
+    """
+    config = _given("config", flags, environ)
+    path = Path(config.values[-1]) if config else None
+    document = source.read(path, environ) if path else source.Document()
+    _lay_over(document, flags, environ)
+    fitted = fit(document)
+    folder = path.parent if path else Path()
+    store_url = _read_secret(document, ("store", "url_file"), folder, fitted.shape.store.url_file)
+    key_secret = _read_secret(document, ("key_secret_file",), folder, fitted.shape.key_secret_file)
+    if document.whole:
+        check(fitted, document)
+    if document.problems:
+        raise ConfigurationError(document.problems)
+    shape, profiles = fill_in(_with_absolute_files(fitted.shape, folder))
+    secret = key_secret or shape.key_secret
+    settings = build(
+        shape,
+        profiles,
+        store_url=store_url or shape.store.url or "",
+        key_secret=None if secret is None else secret.encode("utf-8"),
+    )
+    return Configuration(shape, settings)
+
+
+def _given(name: str, flags: Mapping[str, Sequence[str]], environ: Mapping[str, str]) -> _Given | None:
+    """A flag, else its variable; an empty variable counts as none."""
+    if flags.get(name):
+        return _Given(f"--{name}", flags[name])
+    variable = f"IDEMPROXY_{name.replace('-', '_').upper()}"
+    text = environ.get(variable, "").strip()
+    if not text:
+        return None
+    return _Given(variable, text.split() if name == "upstream" else [text])
+
+
+def _lay_over(document: source.Document, flags: Mapping[str, Sequence[str]], environ: Mapping[str, str]) -> None:
+    """Put what flags and variables say over what the file says."""
+    for name, trail in FLAGS.items():
+        if given := _given(name, flags, environ):
+            _put(document, trail, given.values[-1], given.origin)
+            if trail == ("store", "url") and isinstance(store := document.tree["store"], dict):
+                store.pop("url_file", None)
+    if given := _given("upstream", flags, environ):
+        seen: set[str] = set()
+        for text in given.values:
+            named = _NAMED.fullmatch(text)
+            name, url = (named[1], named[2]) if named else ("upstream", text)
+            trail = ("upstreams", name, "url")
+            _put(document, trail, url, given.origin)
+            if name in seen:
+                document.complain(trail, f"two upstreams are called {name!r}: write each as name=URL, with a name of its own")
+            seen.add(name)
+
+
+def _put(document: source.Document, trail: Trail, value: str, origin: str) -> None:
+    """Set one value; where the file has something else than mappings on the way there, that is its own problem."""
+    inner = document.tree
+    for depth, step in enumerate(trail[:-1], 1):
+        deeper = inner.setdefault(str(step), {})
+        document.places.setdefault(trail[:depth], Place(origin))
+        if not isinstance(deeper, dict):
+            return
+        inner = deeper
+    inner[str(trail[-1])] = value
+    document.places[trail] = Place(origin)
+
+
+def _read_secret(document: source.Document, trail: Trail, folder: Path, named: str | None) -> str | None:
+    """What a secret file holds, without the line's end; None when none is named or it cannot be used."""
+    if named is None:
+        return None
+    try:
+        text = (folder / named).read_text("utf-8").strip()
+        if not text:
+            raise ValueError("is empty: write the secret into it")  # noqa: TRY301 - told with the others
+        if trail[0] == "store":
+            values.check_store_url(text)
+    except OSError as failure:
+        document.complain(trail, f"the file cannot be read: {failure.strerror}")
+    except UnicodeDecodeError:
+        document.complain(trail, "the file is not UTF-8 text")
+    except ValueError as failure:
+        document.complain(trail, f"what stands in the file {failure}")
+    else:
+        return text
+    return None
+
+
+def _with_absolute_files(shape: ConfigurationShape, folder: Path) -> ConfigurationShape:
+    """The same shape, with files that are found from any directory."""
+    said: dict[str, object] = {}
+    if shape.key_secret_file is not None:
+        said["key_secret_file"] = str((folder / shape.key_secret_file).absolute())
+    if shape.store.url_file is not None:
+        said["store"] = shape.store.model_copy(update={"url_file": str((folder / shape.store.url_file).absolute())})
+    return shape.model_copy(update=said)

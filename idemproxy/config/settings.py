@@ -1,0 +1,43 @@
+"""What a run is made of, checked and complete. Nothing is looked up elsewhere after these values exist."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from idemproxy.core.policy import Route, Upstream
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to listen; port 0 lets the system choose one, which is then printed."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        """`host:port`, with an IPv6 address in brackets."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """The store's URL, and the prefix of its keys where it shares a server."""
+
+    url: str
+    prefix: str = "idemproxy:"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A whole, valid configuration. `profiles` tells, by route name, which profile was chosen and why, for the start-up lines."""
+
+    listen: Address
+    admin: Address
+    store: StoreSettings
+    upstreams: Mapping[str, Upstream]
+    routes: tuple[Route, ...]
+    profiles: Mapping[str, str]
+    access_log: bool = True
+    key_secret: bytes | None = field(default=None, repr=False)
+    drain: float = 30.0

@@ -1,0 +1,64 @@
+"""A configuration as text: the effective YAML without its secrets, and the JSON Schema for editors."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import yaml
+
+from idemproxy.config.shape import ConfigurationShape
+
+_KEY_SECRET: Final = "${KEY_SECRET}"  # noqa: S105 - stands in the place of one
+_STORE_PASSWORD: Final = "${STORE_PASSWORD}"  # noqa: S105 - stands in the place of one
+
+
+def as_yaml(shape: ConfigurationShape) -> str:
+    """YAML that loads again to the same settings.
+
+    A variable stands in the place of each secret: what is printed and then run fails, instead of running with a wrong secret.
+    """
+    tree = _escape(shape.model_dump(mode="json", exclude_none=True))
+    hidden = []
+    if shape.key_secret is not None:
+        tree["key_secret"] = _KEY_SECRET
+        hidden.append(_KEY_SECRET)
+    password = urlsplit(shape.store.url or "").password
+    if password:
+        tree["store"]["url"] = tree["store"]["url"].replace(f":{_escape(password)}@", f":{_STORE_PASSWORD}@", 1)
+        hidden.append(_STORE_PASSWORD)
+    head = f"# Secrets are not shown: {' and '.join(hidden)} must be set to use this.\n" if hidden else ""
+    return head + yaml.safe_dump(tree, sort_keys=False, default_flow_style=None, width=130, allow_unicode=True)
+
+
+def json_schema() -> str:
+    """The JSON Schema of a configuration file."""
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **ConfigurationShape.model_json_schema()}
+    return json.dumps(_without_nulls(schema), indent=2) + "\n"
+
+
+def _escape(value: Any) -> Any:  # noqa: ANN401 - any plain value
+    """The same value, with every dollar sign in text written so that it is read as one."""
+    match value:
+        case str():
+            return value.replace("$", "$$")
+        case dict():
+            return {key: _escape(item) for key, item in value.items()}
+        case list():
+            return [_escape(item) for item in value]
+        case _:
+            return value
+
+
+def _without_nulls(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """A schema without pydantic's titles, and in which what may be left out may not be null: the loader takes no null either."""
+    match value:
+        case {"anyOf": [inner, {"type": "null"}], **rest}:
+            return _without_nulls(inner | {name: item for name, item in rest.items() if item is not None})
+        case dict():
+            return {name: _without_nulls(item) for name, item in value.items() if not (name == "title" and isinstance(item, str))}
+        case list():
+            return [_without_nulls(item) for item in value]
+        case _:
+            return value

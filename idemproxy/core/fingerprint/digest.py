@@ -1,0 +1,89 @@
+"""The fingerprint: a versioned digest of what was asked.
+
+Version 1 is `v1:` and the SHA-256, in hexadecimal, of seven netstrings (module `frame`) in this order:
+
+1. the method;
+2. the request target, byte for byte;
+3. the list of the Content-Type fields' essences (one, as a rule);
+4. the list of the chosen header fields, by name in order: for each its name, then the list of its values in order;
+5. the form of the body: `json`, `json-part`, `form`, `multipart` or `bytes`;
+6. the codings that are still on it, empty for all but `bytes`;
+7. the body in that form.
+
+Nothing else of the request enters. A body that is not well formed for its type is compared as bytes, which can only make
+two requests differ that might be called the same, never the reverse. What is written here must not change under this
+version: a store may hold fingerprints from before.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from idemproxy.core.fingerprint.coding import names, undo
+from idemproxy.core.fingerprint.form import canonical_form
+from idemproxy.core.fingerprint.frame import framed, framed_list
+from idemproxy.core.fingerprint.json_form import canonical_json
+from idemproxy.core.fingerprint.multipart import canonical_multipart
+from idemproxy.core.fingerprint.parameters import essence
+from idemproxy.core.fingerprint.rule import FingerprintRule, selection
+from idemproxy.core.message import Request, field_values
+
+
+def fingerprint(request: Request, rule: FingerprintRule, *, max_decoded: int) -> str:
+    """The fingerprint of `request` under `rule`: `v1:` and 64 hexadecimal digits.
+
+    A Content-Encoding is undone up to `max_decoded` bytes of content. No request makes this raise; a rule with problems
+    (see `check_rule`) does: ValueError.
+    """
+    content_types = field_values(request.fields, b"content-type")
+    tag, codings, body = _body(request, rule, content_types, max_decoded)
+    digest = sha256(
+        b"".join(
+            (
+                framed(request.method.encode("utf-8", "surrogatepass")),
+                framed(request.target),
+                framed_list(essence(value) for value in content_types),
+                framed(_chosen(request, rule)),
+                framed(tag),
+                framed(codings),
+                b"%d:" % len(body),
+            )
+        )
+    )
+    digest.update(body)
+    return f"v1:{digest.hexdigest()}"
+
+
+def _chosen(request: Request, rule: FingerprintRule) -> bytes:
+    """The header fields that the rule names, sorted by name: the order in the configuration means nothing."""
+    chosen = []
+    for name in sorted({name.encode() for name in rule.headers}):
+        chosen += [framed(name), framed_list(field_values(request.fields, name))]
+    return b"".join(chosen)
+
+
+def _body(request: Request, rule: FingerprintRule, content_types: list[bytes], max_decoded: int) -> tuple[bytes, bytes, bytes]:
+    """The body as (form, codings still on it, content)."""
+    encodings = names(field_values(request.fields, b"content-encoding"))
+    if rule.mode == "raw":
+        return b"bytes", b",".join(encodings), request.body
+    body = undo(request.body, encodings, max_decoded=max_decoded) if encodings else request.body
+    if body is None:
+        return b"bytes", b",".join(encodings), request.body
+    tag, canonical = _canonical(body, rule, content_types)
+    return (b"bytes", b"", body) if canonical is None else (tag, b"", canonical)
+
+
+def _canonical(body: bytes, rule: FingerprintRule, content_types: list[bytes]) -> tuple[bytes, bytes | None]:
+    """The form that the content type calls for, and the body in it: None where it is malformed, or the type has no form."""
+    if len(content_types) != 1:
+        return b"bytes", None
+    match essence(content_types[0]):
+        case b"application/x-www-form-urlencoded":
+            return b"form", canonical_form(body)
+        case kind if kind == b"application/json" or kind.endswith(b"+json"):
+            return canonical_json(body, selection(rule))
+        case kind if kind.startswith(b"multipart/"):
+            return b"multipart", canonical_multipart(body, content_types[0])
+        case _:
+            return b"bytes", None

@@ -1,0 +1,50 @@
+"""Fields that belong to one hop, and fields that are ours: neither crosses the proxy.
+
+Sources: RFC 9110, section 7.6.1 (Connection and what it names), and RFC 9112 (framing is made anew for each connection).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from idemproxy.core.message import Fields, field_values, without
+
+HOP_BY_HOP: Final = frozenset(
+    {
+        b"connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+"""Fields that speak to the neighbour only, whether or not `Connection` names them."""
+
+FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})
+"""Where a body ends is decided anew on each side; a copied length is how requests are smuggled."""
+
+OURS: Final = frozenset({b"idempotency-status", b"idempotent-replayed", b"proxy-status"})
+"""What we say about an operation; from anyone else it would be a forgery, so it is removed in both directions."""
+
+# Fields that a client may not have removed by naming them in Connection: dropping them would change what is asked, or of whom.
+_NEVER_NAMED: Final = frozenset({b"host", b"authorization", b"content-type", b"content-encoding", b"content-length"})
+
+_DROPPED: Final = HOP_BY_HOP | FRAMING | OURS
+
+
+def dropped_names(fields: Fields) -> frozenset[bytes]:
+    """The lower-case names of the fields of a message that do not go on: hop-by-hop, framing, ours, and what `Connection` names."""
+    connection = field_values(fields, b"connection")
+    if not connection:
+        return _DROPPED
+    named = {token.strip().lower() for value in connection for token in value.split(b",")}
+    return _DROPPED | (named - _NEVER_NAMED)
+
+
+def end_to_end(fields: Fields) -> Fields:
+    """The fields that go on to the other side, in their order."""
+    return without(fields, dropped_names(fields))

@@ -1,0 +1,85 @@
+"""The key: the caller's name for an operation, read once, checked before anything else touches it, and kept only as a hash.
+
+Two spellings are one key (draft-ietf-httpapi-idempotency-key-header-07, section 2.1, and what clients send in practice):
+the structured-field string `"abc"` and the bare `abc`. After unquoting, a key is 1 to 255 visible ASCII characters.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from idemproxy.core.message import Fields, field_values
+
+MAX_KEY_LENGTH: Final = 255
+
+# RFC 9651, section 3.3.3: within the quotes only `"` and `\` are escaped, each by a backslash.
+_QUOTED = re.compile(rb'"((?:[\x20-\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"')
+_ESCAPE = re.compile(rb'\\(["\\])')
+# A bare key with a comma would be a list, one with a quote a damaged string: neither has one sure reading.
+_BARE = re.compile(rb"[\x21\x23-\x2b\x2d-\x7e]+")
+_VISIBLE = re.compile(rb"[\x21-\x7e]+")
+
+
+class KeyMode(StrEnum):
+    """What a write without a key means on a route."""
+
+    OPTIONAL = "optional"
+    REQUIRED = "required"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRule:
+    """Where a route finds its keys: the name of a header field, in lower case, and whether one must be there."""
+
+    header: bytes = b"idempotency-key"
+    mode: KeyMode = KeyMode.OPTIONAL
+
+
+class KeyInvalidError(ValueError):
+    """The request names its operation in a way that has no single meaning; the message says why."""
+
+
+def find_key(fields: Fields, rule: KeyRule) -> str | None:
+    """The plain key of a request, or None when the field is absent. Raises KeyInvalidError."""
+    values = field_values(fields, rule.header)
+    match values:
+        case []:
+            return None
+        case [value]:
+            return parse_key(value)
+        case _:
+            raise KeyInvalidError(f"there are {len(values)} key header lines, and one operation has one key")
+
+
+def parse_key(value: bytes) -> str:
+    """Unquote and check one field value. Raises KeyInvalidError."""
+    if not value:
+        raise KeyInvalidError("the key is empty")
+    if value.startswith(b'"'):
+        quoted = _QUOTED.fullmatch(value)
+        if quoted is None:
+            raise KeyInvalidError("the key is not one well-formed quoted string")
+        key = _ESCAPE.sub(rb"\1", quoted[1])
+    elif _BARE.fullmatch(value) or not _VISIBLE.fullmatch(value):
+        key = value
+    else:
+        raise KeyInvalidError("the key holds a comma or a quotation mark: send one key, quoted if it needs such characters")
+    if not key:
+        raise KeyInvalidError("the key is empty")
+    if len(key) > MAX_KEY_LENGTH:
+        raise KeyInvalidError(f"the key has {len(key)} characters, and at most {MAX_KEY_LENGTH} are allowed")
+    if not _VISIBLE.fullmatch(key):
+        raise KeyInvalidError("the key holds a character that is not visible ASCII")
+    return key.decode("ascii")
+
+
+def hash_secretly(text: bytes, secret: bytes | None) -> str:
+    """SHA-256 of `text` in hex, or its HMAC when a secret is set: the only form in which keys and scopes are kept."""
+    if secret is None:
+        return hashlib.sha256(text).hexdigest()
+    return hmac.digest(secret, text, "sha256").hex()

@@ -1,0 +1,205 @@
+"""What a route wants: its rules, each a small frozen value. The configuration is turned into these; nothing else is read at run time.
+
+Durations are seconds as floats; sizes are bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from idemproxy.core.fingerprint import FingerprintRule
+from idemproxy.core.key import KeyRule
+from idemproxy.core.message import Request
+from idemproxy.core.scope import ScopeRule
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+"""Methods that ask for no change (RFC 9110, section 9.2.1)."""
+
+COVERED_METHODS: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+"""Methods whose requests are covered when they carry a key."""
+
+REFUSED_BY_UPSTREAM: Final = frozenset({401, 403, 407, 408, 409, 421, 425, 429})
+"""Statuses by which an upstream says that it did not act: the key is released."""
+
+REPLAY_DENIED: Final = frozenset(
+    {
+        b"set-cookie",
+        b"set-cookie2",
+        b"www-authenticate",
+        b"proxy-authenticate",
+        b"authentication-info",
+        b"proxy-authentication-info",
+        b"retry-after",
+        b"ratelimit",
+        b"ratelimit-policy",
+        b"ratelimit-limit",
+        b"ratelimit-remaining",
+        b"ratelimit-reset",
+        b"x-ratelimit-limit",
+        b"x-ratelimit-remaining",
+        b"x-ratelimit-reset",
+        b"x-request-id",
+        b"request-id",
+        b"x-correlation-id",
+    }
+)
+"""Fields that speak of one exchange, or one client, only: they are not kept, and so not replayed."""
+
+
+class OnUnknown(StrEnum):
+    """What a retry of an operation with an unknown outcome gets."""
+
+    HOLD = "hold"
+    RETRY = "retry"
+
+
+class OnExpired(StrEnum):
+    """What a retry gets when the operation happened but its answer is no longer kept."""
+
+    REFUSE = "refuse"
+    RENEW = "renew"
+
+
+class Effect(StrEnum):
+    """Whether requests on a route change anything at the upstream."""
+
+    READ = "read"
+    WRITE = "write"
+
+
+class ForwardKey(StrEnum):
+    """What the upstream sees of the key."""
+
+    STRIP = "strip"
+    SAME = "same"
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeRule:
+    """Statuses that a route judges in its own way; what stands in no list is judged by the contract's table.
+
+    `release`: the upstream did not act. `unknown`: nobody can say. `complete`: that was the answer.
+    """
+
+    release: frozenset[int] = REFUSED_BY_UPSTREAM
+    unknown: frozenset[int] = frozenset()
+    complete: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How a route treats the operations that it covers."""
+
+    key: KeyRule = KeyRule()
+    scope: ScopeRule = ScopeRule()
+    fingerprint: FingerprintRule = FingerprintRule()
+    outcome: OutcomeRule = OutcomeRule()
+    on_unknown: OnUnknown = OnUnknown.HOLD
+    on_expired: OnExpired = OnExpired.REFUSE
+    forward_key: ForwardKey | bytes = ForwardKey.STRIP
+    """`strip`, `same`, or the name of the field under which the upstream gets the key."""
+    lease: float = 15.0
+    wait: float = 10.0
+    retention: float = 86_400.0
+    expired_mark: float = 7 * 86_400.0
+    max_request_body: int = 10 * MIB
+    max_stored_body: int = 1 * MIB
+    replay_denied: frozenset[bytes] = REPLAY_DENIED
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Limits on one attempt, in seconds: connection, first byte of the answer, silence between bytes, the whole."""
+
+    connect: float = 5.0
+    first_byte: float = 60.0
+    idle: float = 30.0
+    total: float = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """A server that requests are forwarded to. `base_path` has no slash at its end; `pool_idle` in seconds."""
+
+    name: str
+    scheme: str
+    host: str
+    port: int
+    base_path: bytes = b""
+    timeouts: Timeouts = Timeouts()
+    pool_idle: float = 4.0
+    max_connections: int = 1_000
+
+    @property
+    def authority(self) -> bytes:
+        """The value of `Host`: the port only where it is not the scheme's own."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        default = {"http": 80, "https": 443}[self.scheme]
+        return (host if self.port == default else f"{host}:{self.port}").encode("ascii")
+
+
+# RFC 3986, section 6.2.2.2: an escaped unreserved character is the same character; a route must not be evaded by spelling.
+_ESCAPED_UNRESERVED = re.compile(rb"%(4[1-9A-Fa-f]|5[0-9Aa]|6[1-9A-Fa-f]|7[0-9Aa]|3[0-9]|2[DdEe]|5[Ff]|7[Ee])")
+
+
+def compile_path(pattern: str) -> re.Pattern[bytes]:
+    """A path pattern as a regular expression: `*` is any text without a slash, `**`, at the end only, any text at all.
+
+    `/a/**` also matches `/a`. Raises ValueError.
+    """
+    if not pattern.startswith("/"):
+        raise ValueError(f"the path {pattern!r} does not begin with a slash")
+    head, stars, rest = pattern.partition("**")
+    if rest or (stars and not head.endswith("/")):
+        raise ValueError(f"in the path {pattern!r}, `**` may stand only at the end, after a slash")
+    expression = b"[^/]*".join(re.escape(part.encode("utf-8")) for part in head.split("*"))
+    if stars:
+        expression = expression[: -len(b"/")] + b"(?:/.*)?"
+    return re.compile(expression, re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One line of the routing table: which requests it takes, where they go, and the policy for those it covers.
+
+    `path` None takes every path, `methods` None every method, `host` None every host (lower case, without port).
+    """
+
+    name: str
+    upstream: str
+    path: re.Pattern[bytes] | None = None
+    methods: frozenset[str] | None = None
+    host: bytes | None = None
+    strip_prefix: bytes = b""
+    effect: Effect = Effect.WRITE
+    policy: Policy = field(default=Policy(), repr=False)
+
+    def takes(self, request: Request, path: bytes, host: bytes) -> bool:
+        """Whether the request, with its path in comparable form, belongs to this route."""
+        return (
+            (self.methods is None or request.method in self.methods)
+            and (self.path is None or self.path.fullmatch(path) is not None)
+            and (self.host is None or self.host == host)
+        )
+
+    def covers(self, request: Request) -> bool:
+        """Whether a request of this route is a write that a key can make happen once."""
+        return self.effect is Effect.WRITE and request.method in COVERED_METHODS
+
+
+def match_route(routes: Sequence[Route], request: Request, host: bytes) -> Route | None:
+    """The first route that takes the request; `host` is the request's host in lower case, without port."""
+    path = request.path
+    if b"%" in path:
+        path = _ESCAPED_UNRESERVED.sub(lambda escape: bytes.fromhex(escape[1].decode("ascii")), path)
+    for route in routes:
+        if route.takes(request, path, host):
+            return route
+    return None

@@ -1,0 +1,220 @@
+"""A run from its start to its end: open the store, listen, tell, wait for a signal, drain, close.
+
+Exit codes: 0 drained, 1 could not start, 3 ended with requests still under way (the caller of `run` adds 2, for a configuration
+that cannot be run).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Final, TypeAlias
+
+from aiohttp import web
+
+from idemproxy.admin.app import admin_app
+from idemproxy.admin.health import Health
+from idemproxy.config.settings import Address, Settings, StoreSettings
+from idemproxy.observe.access_log import AccessLog, Outlet
+from idemproxy.observe.metrics import Metrics
+from idemproxy.observe.observation import Observation
+from idemproxy.proxy.exchange import Exchange
+from idemproxy.proxy.lease import Leases
+from idemproxy.proxy.listener import Listener
+from idemproxy.proxy.pool import Pool
+from idemproxy.store.base import Store, StoreError
+from idemproxy.store.measured import MeasuredStore
+
+_log = logging.getLogger("idemproxy")
+
+EXIT_DRAINED: Final = 0
+EXIT_NOT_STARTED: Final = 1
+EXIT_UNFINISHED: Final = 3
+
+Protocols: TypeAlias = Callable[[], asyncio.Protocol]
+
+
+class NotStartedError(Exception):
+    """What a run needs cannot be had; the message says what, and what to do."""
+
+
+def run(settings: Settings) -> int:
+    """Serve until a signal comes; the exit code."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            return runner.run(_serve(settings))
+    except (NotStartedError, StoreError) as exc:
+        _log.error("%s", exc)  # noqa: TRY400 - the message is written for whoever reads it
+        return EXIT_NOT_STARTED
+
+
+def open_store(settings: StoreSettings) -> Store:
+    """The store of a URL; only its own library is imported."""
+    scheme, _, rest = settings.url.partition("://")
+    match scheme:
+        case "sqlite":
+            from idemproxy.store.sqlite import SqliteStore  # noqa: PLC0415
+
+            return SqliteStore(rest.removeprefix("/"), clock=_now)
+        case "redis" | "unix":
+            from idemproxy.store.redis import RedisStore  # noqa: PLC0415
+
+            return RedisStore(settings.url, prefix=settings.prefix)
+        case "memory":
+            from idemproxy.store.memory import MemoryStore  # noqa: PLC0415
+
+            return MemoryStore(_now)
+        case _:
+            raise NotStartedError(f"store.url: no store is called {scheme!r}")
+
+
+def _now() -> int:
+    """The wall clock in microseconds, for the stores whose clock is this machine's."""
+    return time.time_ns() // 1000
+
+
+async def _serve(settings: Settings) -> int:
+    loop = asyncio.get_running_loop()
+    signals = _Signals(loop)
+    store = open_store(settings.store)
+    metrics = Metrics([route.name for route in settings.routes], store.name)
+    measured = MeasuredStore(store, metrics.store_operation)
+    health = Health({"store": measured.check})
+    async with contextlib.AsyncExitStack() as stack:
+        await _open(measured, stack)
+        observe = await stack.enter_async_context(_observers(settings, metrics, loop))
+        leases = Leases(measured, loop, min(route.policy.lease for route in settings.routes) / 3, metrics)
+        stack.push_async_callback(leases.close)
+        pools = {name: Pool(upstream, loop) for name, upstream in settings.upstreams.items()}
+        for pool in pools.values():
+            stack.callback(pool.close)
+        exchange = Exchange(measured, leases, pools, metrics, loop)
+        listener = Listener(settings.routes, pools, exchange, observe, settings.key_secret)
+
+        admin = web.AppRunner(admin_app(metrics, health), access_log=None)
+        await admin.setup()
+        stack.push_async_callback(admin.cleanup)
+        assert admin.server is not None  # noqa: S101 - it has been set up
+        await _listen(loop, admin.server, settings.admin, "admin", stack)
+        server = await _listen(loop, listener.server, settings.listen, "listening", stack)
+        _tell(settings, store.name)
+        health.started = True
+
+        await signals.first()
+        _log.info("draining: %d requests under way", listener.active)
+        health.draining = True
+        listener.draining = True
+        server.close()
+        unfinished = await _drain(listener, exchange, signals, settings.drain)
+        await listener.server.shutdown(timeout=0.1)
+        if unfinished:
+            _log.error("ended with %d requests under way; their records are, or will be, unknown", unfinished)
+            return EXIT_UNFINISHED
+    _log.info("drained")
+    return EXIT_DRAINED
+
+
+async def _open(store: MeasuredStore, stack: contextlib.AsyncExitStack) -> None:
+    """Start the store; an outage is told, and heals by itself."""
+    await store.start()
+    stack.push_async_callback(store.close)
+    try:
+        await store.check()
+    except StoreError as exc:
+        _log.warning("not ready, covered writes get 503 until this heals: %s", exc)
+
+
+@contextlib.asynccontextmanager
+async def _observers(
+    settings: Settings, metrics: Metrics, loop: asyncio.AbstractEventLoop
+) -> AsyncIterator[Callable[[Observation], None]]:
+    """What is told of each request: always to the metrics, and to the access log where there is one."""
+    if not settings.access_log:
+        yield metrics.observe
+        return
+    outlet = Outlet(sys.stdout.fileno())
+    log = AccessLog(outlet, loop.call_later, time.time)
+
+    def observe(observation: Observation) -> None:
+        metrics.observe(observation)
+        log.observe(observation)
+
+    try:
+        yield observe
+    finally:
+        log.close()
+        await asyncio.to_thread(outlet.close, 1.0)
+
+
+async def _listen(
+    loop: asyncio.AbstractEventLoop, protocols: Protocols, address: Address, what: str, stack: contextlib.AsyncExitStack
+) -> asyncio.Server:
+    try:
+        server = await loop.create_server(protocols, address.host, address.port, backlog=1024)
+    except OSError as exc:
+        option = "listen" if what == "listening" else "admin-listen"
+        raise NotStartedError(f"cannot listen on {address}: {exc.strerror or exc}; choose another address with --{option}") from exc
+    stack.callback(server.close)
+    for socket in server.sockets:
+        host, port = socket.getsockname()[:2]
+        _log.info("%s on http://%s", what, Address(host, port))
+    return server
+
+
+def _tell(settings: Settings, store: str) -> None:
+    _log.info("store %s", store)
+    for name, upstream in settings.upstreams.items():
+        base = upstream.base_path.decode("ascii", "backslashreplace")
+        _log.info("upstream %s is %s://%s%s", name, upstream.scheme, upstream.authority.decode("ascii"), base)
+    _log.info("%d %s", len(settings.routes), "route" if len(settings.routes) == 1 else "routes")
+    for route, profile in settings.profiles.items():
+        _log.info("route %s: profile %s", route, profile)
+
+
+async def _drain(listener: Listener, exchange: Exchange, signals: _Signals, seconds: float) -> int:
+    """Let what is under way come to its end, until the deadline or a second signal; how many requests did not."""
+    finishing = asyncio.ensure_future(_finish(listener, exchange))
+    second = asyncio.ensure_future(signals.second())
+    await asyncio.wait({finishing, second}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    second.cancel()
+    if finishing.done():
+        return 0
+    finishing.cancel()
+    return max(listener.active, exchange.active, 1)
+
+
+async def _finish(listener: Listener, exchange: Exchange) -> None:
+    await listener.finished()
+    await exchange.finished()
+
+
+class _Signals:
+    """SIGTERM and SIGINT: the first asks for an end, the second does not wait for it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._arrived = asyncio.Queue[int]()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._arrived.put_nowait, number)
+
+    async def first(self) -> None:
+        """Return when the run is to end."""
+        await self._arrived.get()
+
+    async def second(self) -> None:
+        """Return when it is to end at once."""
+        await self._arrived.get()
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    """uvloop's event loop where it is installed: it makes a request a quarter cheaper."""
+    try:
+        import uvloop  # noqa: PLC0415
+    except ImportError:
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop

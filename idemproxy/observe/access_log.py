@@ -1,0 +1,151 @@
+"""The access log: one line of JSON for each finished request, written in batches.
+
+A line holds no body, no query and no credentials, and of the key only its hash, since an observation holds nothing else.
+Logging never breaks or delays a request: what cannot be written is dropped.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import select
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, Final, TypeAlias
+
+import orjson
+
+from idemproxy.observe.observation import Observation
+
+Schedule: TypeAlias = Callable[[float, Callable[[], None]], object]
+"""Call a function after so many seconds: an event loop's `call_later`."""
+
+FLUSH_SECONDS: Final = 0.05
+FLUSH_BYTES: Final = 65_536
+_QUEUED_BATCHES: Final = 64
+
+
+class AccessLog:
+    """Turns observations into lines and hands them to `write`, whole batches at a time.
+
+    A batch is due FLUSH_SECONDS after its first line, at FLUSH_BYTES, and when the log is closed. `now` is the wall clock, in
+    seconds since the epoch.
+    """
+
+    def __init__(self, write: Callable[[bytes], None], schedule: Schedule, now: Callable[[], float]) -> None:
+        self._write = write
+        self._schedule = schedule
+        self._now = now
+        self._lines: list[bytes] = []
+        self._size = 0
+        self._full_at = FLUSH_BYTES
+        self._is_due = False
+
+    def observe(self, observation: Observation) -> None:
+        """Log one finished request, at the present time."""
+        line = log_line(observation, self._now())
+        self._lines.append(line)
+        self._size += len(line)
+        if self._size >= self._full_at:
+            self._flush()
+        elif not self._is_due:
+            self._is_due = True
+            self._schedule(FLUSH_SECONDS, self._flush_when_due)
+
+    def close(self) -> None:
+        """Write what is left. A line that comes later is written at once, for its timer may never fire."""
+        self._full_at = 0
+        self._flush()
+
+    def _flush_when_due(self) -> None:
+        self._is_due = False
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._lines:
+            batch = b"".join(self._lines)
+            self._lines.clear()
+            self._size = 0
+            with suppress(OSError, ValueError):  # ValueError: a closed file object
+                self._write(batch)
+
+
+def log_line(observation: Observation, now: float) -> bytes:
+    """One line of JSON, ended by a newline; members without a value are left out, and so is `unrecorded` unless true."""
+    members = {
+        "time": datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),  # RFC 3339
+        "route": observation.route,
+        "method": observation.method,
+        "path": observation.path,
+        "status": observation.status,
+        "outcome": observation.outcome,
+        "seconds": _microseconds(observation.seconds),
+        "bytes": observation.response_bytes,
+        "result": observation.result,
+        "attempt_seconds": _microseconds(observation.attempt_seconds),
+        "waited": _microseconds(observation.waited),
+        "slug": observation.slug,
+        "scope": observation.scope,
+        "upstream": observation.upstream,
+        "key": observation.key_hash,
+        "fence": observation.fence,
+        "unrecorded": observation.unrecorded or None,
+    }
+    present = {name: value for name, value in members.items() if value is not None}
+    try:
+        return orjson.dumps(present, option=orjson.OPT_APPEND_NEWLINE)
+    except orjson.JSONEncodeError:  # a raw target may hold bytes that are not UTF-8, which came in as lone surrogates
+        return orjson.dumps(_escaped(present), option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _microseconds(seconds: float | None) -> float | None:
+    """A duration in seconds, with no more digits than it was measured to."""
+    return None if seconds is None else round(seconds, 6)
+
+
+def _escaped(members: dict[str, Any]) -> dict[str, Any]:
+    """The same, with every lone surrogate as a backslash escape."""
+    return {
+        name: value.encode("utf-8", "backslashreplace").decode("utf-8") if isinstance(value, str) else value
+        for name, value in members.items()
+    }
+
+
+class Outlet:
+    """A `write` that never blocks: a thread carries the batches to a file descriptor.
+
+    A reader that stops reading fills its pipe, and the next write to it would stop the event loop, and with it every request.
+    Here it stops only the thread. Beyond _QUEUED_BATCHES, batches are dropped whole; so are those that the descriptor refuses.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._batches: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        # A daemon: a full pipe must not keep the process from ending.
+        self._thread = threading.Thread(target=self._carry, name="access-log", daemon=True)
+        self._thread.start()
+
+    def __call__(self, batch: bytes) -> None:
+        """Take a batch, or drop it when the descriptor lags too far behind."""
+        if self._batches.qsize() < _QUEUED_BATCHES:
+            self._batches.put(batch)
+
+    def close(self, timeout: float) -> None:
+        """Wait up to `timeout` seconds until all that was taken is written; the descriptor stays open."""
+        self._batches.put(None)
+        self._thread.join(timeout)
+
+    def _carry(self) -> None:
+        while (batch := self._batches.get()) is not None:
+            with suppress(OSError):
+                self._write_all(batch)
+
+    def _write_all(self, batch: bytes) -> None:
+        rest = memoryview(batch)
+        while rest:
+            try:
+                rest = rest[os.write(self._descriptor, rest) :]
+            except BlockingIOError:  # whoever shares the pipe may have made it non-blocking
+                select.select((), (self._descriptor,), ())

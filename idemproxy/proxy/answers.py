@@ -1,0 +1,182 @@
+"""The replies of the journey: what each thing that it can find, or prove, says to the client."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from idemproxy.core.decision import Rule, Verb
+from idemproxy.core.hop import end_to_end
+from idemproxy.core.message import Answer
+from idemproxy.core.outcome import Answered, AttemptResult, NeverSent, Settlement, Unsure
+from idemproxy.core.problem import Slug, problem
+from idemproxy.core.record import MICROSECONDS, AnswerFormatError, head_bytes, unpack_answer
+from idemproxy.core.replay import status_lines
+from idemproxy.observe.observation import Outcome, Result
+from idemproxy.proxy.reply import Reply, refusal
+from idemproxy.proxy.upstream import Attempted
+
+if TYPE_CHECKING:
+    from idemproxy.core.problem import Problem
+    from idemproxy.core.record import Record
+    from idemproxy.proxy.connection import AnswerHead
+    from idemproxy.proxy.reply import Forwarded, Relay
+
+_REFUSALS: Final = MappingProxyType(
+    {
+        Slug.KEY_REUSED: (
+            Outcome.REFUSED,
+            "This key was first used for another request to this upstream: "
+            "send a new key for a new operation, or the first request unchanged to get its answer.",
+        ),
+        Slug.IN_PROGRESS: (
+            Outcome.IN_PROGRESS,
+            "The first request with this key is still being carried out: retry it unchanged, with the same key, a little later.",
+        ),
+        Slug.OUTCOME_UNKNOWN: (
+            Outcome.UNKNOWN,
+            "A request with this key reached the upstream and its outcome is not known: "
+            "find out at the upstream whether it happened, and do not send it again under a new key before you know.",
+        ),
+        Slug.RESPONSE_UNAVAILABLE: (
+            Outcome.REFUSED,
+            "The operation was carried out, and the upstream answered with status {status}, but its answer was not kept: "
+            "do not send it again, ask the upstream for what you need.",
+        ),
+        Slug.KEY_EXPIRED: (
+            Outcome.REFUSED,
+            "The operation was carried out at {time}, with status {status}, and its answer is no longer kept: "
+            "look at the upstream before you use a new key.",
+        ),
+    }
+)
+"""For each refusal of the machine, its outcome and its sentence; the fields in braces come from the record."""
+
+RETRY_AFTER: Final = 1
+"""Seconds after which a request that came too early, or met an outage, may try again."""
+
+_OUTCOMES: Final = MappingProxyType(
+    {
+        Settlement.COMPLETE: Outcome.EXECUTED,
+        Settlement.RELEASE: Outcome.REFUSED,
+        Settlement.MARK_UNKNOWN: Outcome.UNKNOWN,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What every reply to an attempt tells of its operation; `expires_at` in microseconds, counted where it is completed."""
+
+    key_hash: str
+    fence: int
+    expires_at: int
+    unrecorded: bool = False
+
+
+def replayed(record: Record, key_hash: str) -> Reply:
+    """The stored answer, byte for byte, with our lines."""
+    try:
+        stored = unpack_answer(record.answer or b"")
+    except AnswerFormatError:
+        return refused(Rule(Verb.REFUSE, Slug.RESPONSE_UNAVAILABLE), record, key_hash)
+    lines = status_lines(
+        Outcome.REPLAYED.value, key_hash=key_hash, fence=record.fence, expires_at=record.expires_at, replayed=True
+    )
+    return Reply(stored.status, stored.head + lines, Outcome.REPLAYED, stored.body, len(stored.body), fence=record.fence)
+
+
+def refused(rule: Rule, record: Record, key_hash: str) -> Reply:
+    """Why nothing is forwarded, as the record tells it."""
+    slug = rule.slug
+    if slug is None:
+        raise AssertionError(f"a refusal without a reason: {rule}")
+    outcome, sentence = _REFUSALS[slug]
+    settled_at = datetime.fromtimestamp((record.settled_at or record.claimed_at) // MICROSECONDS, UTC)
+    detail = sentence.format(status=record.status, time=settled_at.strftime("%Y-%m-%dT%H:%M:%SZ"))
+    retry_after = RETRY_AFTER if slug is Slug.IN_PROGRESS else None
+    return refusal(problem(slug, detail, retry_after=retry_after), outcome, key_hash=key_hash, fence=record.fence)
+
+
+def store_unavailable(key_hash: str) -> Reply:
+    """The claim could not be made, so nothing was sent."""
+    detail = "The store of this proxy is unavailable, so nothing was sent: retry with the same key."
+    return refusal(problem(Slug.STORE_UNAVAILABLE, detail, retry_after=RETRY_AFTER), Outcome.REFUSED, key_hash=key_hash)
+
+
+def not_sent(outcome: NeverSent, forwarded: Forwarded | None = None, told: Told | None = None) -> Reply:
+    """No byte of the request left this proxy."""
+    detail = f"The request was not sent, since {outcome.reason}: retry with the same key."
+    found = problem(Slug.NOT_SENT, detail, status=outcome.status, error=outcome.error)
+    return _told_refusal(found, Outcome.REFUSED, forwarded, told)
+
+
+def outcome_unknown(outcome: Unsure, forwarded: Forwarded | None = None, told: Told | None = None) -> Reply:
+    """The request left, and no whole answer came back."""
+    detail = (
+        f"The request was sent, and {outcome.reason}: it may have been carried out. "
+        "Find out at the upstream, and do not send it again under a new key before you know."
+    )
+    found = problem(Slug.OUTCOME_UNKNOWN, detail, status=outcome.status, error=outcome.error)
+    return _told_refusal(found, Outcome.UNKNOWN, forwarded, told)
+
+
+def relayed(head: AnswerHead, relay: Relay, settlement: Settlement, forwarded: Forwarded, told: Told) -> Reply:
+    """An answer that has only begun, told as what it will be when it comes to its end."""
+    return _answered(head.status, head_bytes(head.reason, end_to_end(head.fields)), relay, head.length, settlement, forwarded, told)
+
+
+def reply_to(attempted: Attempted, settlement: Settlement, forwarded: Forwarded, told: Told) -> Reply:
+    """What an attempt that is over says to the one who asked first."""
+    match attempted:
+        case Attempted(NeverSent() as outcome):
+            return not_sent(outcome, forwarded, told)
+        case Attempted(Unsure() as outcome):
+            return outcome_unknown(outcome, forwarded, told)
+        case Attempted(answer=Answer(status, reason, fields, body)):
+            return _answered(status, head_bytes(reason, fields), body, len(body), settlement, forwarded, told)
+        case _:
+            raise AssertionError(f"an attempt without a result: {attempted}")
+
+
+def result_of(result: AttemptResult) -> Result:
+    """The name under which an attempt's result is counted."""
+    match result:
+        case NeverSent():
+            return Result.NEVER_SENT
+        case Answered():
+            return Result.ANSWERED
+        case Unsure():
+            return Result.UNKNOWN
+
+
+def _answered(
+    status: int,
+    head: bytes,
+    body: bytes | Relay,
+    length: int | None,
+    settlement: Settlement,
+    forwarded: Forwarded,
+    told: Told,
+) -> Reply:
+    outcome = _OUTCOMES[settlement]
+    lines = status_lines(
+        outcome.value,
+        key_hash=told.key_hash,
+        fence=told.fence,
+        expires_at=told.expires_at if settlement is Settlement.COMPLETE else None,
+        unrecorded=told.unrecorded,
+    )
+    return Reply(
+        status, head + lines, outcome, body, length, fence=told.fence, unrecorded=told.unrecorded, forwarded=forwarded
+    )
+
+
+def _told_refusal(found: Problem, outcome: Outcome, forwarded: Forwarded | None, told: Told | None) -> Reply:
+    if told is None:
+        return refusal(found, outcome)
+    return refusal(
+        found, outcome, key_hash=told.key_hash, fence=told.fence, unrecorded=told.unrecorded, forwarded=forwarded
+    )

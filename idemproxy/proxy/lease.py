@@ -1,0 +1,108 @@
+"""The leases of this process: one batched renewal for all holds, and for each hold its own view of how long it lasts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from idemproxy.core.record import MICROSECONDS
+from idemproxy.store.base import StoreUnavailableError
+
+if TYPE_CHECKING:
+    from idemproxy.core.record import Identity
+    from idemproxy.core.transition import Hold
+    from idemproxy.observe.metrics import Metrics
+    from idemproxy.store.base import Store
+
+_log = logging.getLogger(__name__)
+
+
+_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def elapsed() -> float:
+    """Seconds on a clock that only goes forward, and goes on while the machine sleeps.
+
+    Not the event loop's time: uvloop reads its clock once an iteration, and so does not see that the process was stopped within one.
+    """
+    return time.clock_gettime(_CLOCK)
+
+
+class Lease:
+    """Until when, on the monotonic clock, its holder may believe in itself.
+
+    Counted from before the claim, or the renewal, was asked for: a process that was stopped in between, or starved, finds the
+    lease over although the store granted it a moment ago.
+    """
+
+    __slots__ = ("duration", "lost", "until")
+
+    def __init__(self, asked_at: float, duration: float) -> None:
+        self.duration = duration
+        self.until = asked_at + duration
+        self.lost = False
+
+    def is_over(self) -> bool:
+        """Whether another may believe by now that the holder is dead."""
+        return self.lost or elapsed() >= self.until
+
+
+class Leases:
+    """Renews every lease of this process, all in one batch, every `interval` seconds: a third of the shortest lease."""
+
+    def __init__(self, store: Store, loop: asyncio.AbstractEventLoop, interval: float, metrics: Metrics) -> None:
+        self._store = store
+        self._loop = loop
+        self._interval = interval
+        self._metrics = metrics
+        self._kept: dict[Hold, tuple[Identity, Lease]] = {}
+        self._heartbeat: asyncio.Task[None] | None = None
+
+    @contextlib.contextmanager
+    def keep(self, identity: Identity, hold: Hold, lease: Lease) -> Iterator[None]:
+        """Renew the lease for as long as the context lasts."""
+        self._kept[hold] = identity, lease
+        self._metrics.attempt_started()
+        if self._heartbeat is None:
+            self._heartbeat = self._loop.create_task(self._beat())
+        try:
+            yield
+        finally:
+            del self._kept[hold]
+            self._metrics.attempt_ended()
+
+    async def close(self) -> None:
+        """Stop renewing."""
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._heartbeat
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(self._interval)
+            by_duration: dict[float, list[Hold]] = {}
+            for hold, (_, lease) in self._kept.items():
+                if not lease.lost:
+                    by_duration.setdefault(lease.duration, []).append(hold)
+            for duration, holds in by_duration.items():
+                await self._renew(holds, duration)
+
+    async def _renew(self, holds: list[Hold], duration: float) -> None:
+        kept = [(hold, *self._kept[hold]) for hold in holds if hold in self._kept]
+        asked_at = elapsed()
+        try:
+            renewed = await self._store.renew([(identity, hold) for hold, identity, _ in kept], round(duration * MICROSECONDS))
+        except StoreUnavailableError as exc:
+            _log.warning("%d leases could not be renewed: %s", len(kept), exc)
+            return
+        for (hold, _, lease), still_held in zip(kept, renewed, strict=True):
+            if still_held:
+                lease.until = asked_at + duration
+            elif hold in self._kept:
+                lease.lost = True
+                self._metrics.lease_lost()

@@ -1,0 +1,171 @@
+"""Where clients connect: takes each request through the house and tells those who watch what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import TYPE_CHECKING, Final
+
+from aiohttp import web
+
+from idemproxy.core.problem import Slug, problem
+from idemproxy.observe.observation import Observation, Outcome, Result
+from idemproxy.proxy.exchange import Call
+from idemproxy.proxy.inbound import Covered, Passing, RefusedError, arrive, read_body, take_fingerprint, wait_of
+from idemproxy.proxy.outbound import Written, send
+from idemproxy.proxy.passthrough import pass_through
+from idemproxy.proxy.reply import BrokenOffError, Reply, refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from idemproxy.core.policy import Route
+    from idemproxy.proxy.exchange import Exchange
+    from idemproxy.proxy.pool import Pool
+    from idemproxy.proxy.reply import Forwarded
+
+CLIENT_GONE: Final = 499
+"""The status noted for a client that left before its reply, as proxies have come to write it."""
+
+
+@dataclass(slots=True)
+class Visit:
+    """What is known of one request while it is here."""
+
+    method: str
+    path: str
+    started: float
+    route: str = "-"
+    covered: Covered | None = None
+    request_bytes: int = 0
+
+
+class Listener:
+    """The handler of aiohttp's low-level server."""
+
+    def __init__(
+        self,
+        routes: Sequence[Route],
+        pools: Mapping[str, Pool],
+        exchange: Exchange,
+        observe: Callable[[Observation], None],
+        secret: bytes | None,
+    ) -> None:
+        self._routes = routes
+        self._pools = pools
+        self._exchange = exchange
+        self._observe = observe
+        self._secret = secret
+        self._keep = Written(keep_alive=True)
+        self._close = Written(keep_alive=False)
+        self.draining = False
+        self.active = 0
+        self._idle = asyncio.Event()
+        # A handler whose client has left is cancelled: it only waits for a journey, or belongs to a request that passes through.
+        self.server = web.Server(self.handle, handler_cancellation=True, auto_decompress=False, access_log=None)
+
+    async def handle(self, http: web.BaseRequest) -> web.StreamResponse:
+        """One request, from its head to the last byte of its reply."""
+        visit = Visit(http.method, http.raw_path.partition("?")[0], perf_counter())
+        self.active += 1
+        try:
+            return await self._visit(http, visit)
+        finally:
+            self.active -= 1
+            if not self.active:
+                self._idle.set()
+
+    async def finished(self) -> None:
+        """Return when no request is here."""
+        while self.active:
+            self._idle.clear()
+            await self._idle.wait()
+
+    async def _visit(self, http: web.BaseRequest, visit: Visit) -> web.StreamResponse:
+        try:
+            arrived = self._arrive(http, visit)
+            if isinstance(arrived, Passing):
+                async with pass_through(http, arrived, self._pools[arrived.route.upstream]) as reply:
+                    return await self._send(http, visit, reply)
+            return await self._send(http, visit, await self._journey(http, visit, arrived))
+        except RefusedError as exc:
+            return await self._send(http, visit, refusal(exc.problem, Outcome.REFUSED, close=exc.close))
+
+    def _arrive(self, http: web.BaseRequest, visit: Visit) -> Passing | Covered:
+        if self.draining:
+            detail = "This proxy is shutting down, so nothing was sent: retry with the same key."
+            raise RefusedError(problem(Slug.DRAINING, detail, retry_after=1), close=True)
+        try:
+            arrived = arrive(http, self._routes, self._secret)
+        except RefusedError as exc:
+            visit.route = exc.route
+            raise
+        visit.route = arrived.route.name
+        return arrived
+
+    async def _journey(self, http: web.BaseRequest, visit: Visit, covered: Covered) -> Reply:
+        visit.covered = covered
+        request = await read_body(http, covered)
+        visit.request_bytes = len(request.body)
+        fingerprint = await take_fingerprint(request, covered.route)
+        reply = self._exchange.start(
+            Call(request, covered.route, covered.identity, fingerprint, wait_of(request, covered.route))
+        )
+        try:
+            return await asyncio.shield(reply)
+        except asyncio.CancelledError:
+            reply.add_done_callback(lambda done: self._left(visit, done))
+            raise
+
+    async def _send(self, http: web.BaseRequest, visit: Visit, reply: Reply) -> web.StreamResponse:
+        status = reply.status
+        written = 0
+        keep_alive = False
+        try:
+            keep_alive, written = await send(http, reply)
+        except BrokenOffError:
+            reply = replace(reply, outcome=Outcome.UNKNOWN if visit.covered else reply.outcome, forwarded=_broken(reply))
+        except (ConnectionError, asyncio.CancelledError) as exc:
+            status = CLIENT_GONE
+            if isinstance(exc, asyncio.CancelledError):
+                raise
+        finally:
+            self._tell(visit, reply, status, written)
+        return self._keep if keep_alive else self._close
+
+    def _left(self, visit: Visit, done: asyncio.Future[Reply]) -> None:
+        """A journey whose client had gone has come to its reply."""
+        if done.exception() is None:
+            reply = done.result()
+            if not isinstance(reply.body, bytes):
+                reply.body.leave()
+            self._tell(visit, reply, CLIENT_GONE, 0)
+
+    def _tell(self, visit: Visit, reply: Reply, status: int, written: int) -> None:
+        forwarded = reply.forwarded
+        identity = visit.covered.identity if visit.covered else None
+        self._observe(
+            Observation(
+                route=visit.route,
+                method=visit.method,
+                path=visit.path,
+                status=status,
+                outcome=reply.outcome,
+                seconds=perf_counter() - visit.started,
+                request_bytes=visit.request_bytes,
+                response_bytes=written,
+                result=forwarded.result if forwarded else None,
+                attempt_seconds=forwarded.seconds if forwarded else None,
+                slug=reply.slug,
+                scope=identity.scope if identity else None,
+                upstream=identity.upstream if identity else None,
+                key_hash=identity.key_hash if identity else None,
+                fence=reply.fence,
+                unrecorded=reply.unrecorded,
+            )
+        )
+
+
+def _broken(reply: Reply) -> Forwarded | None:
+    return replace(reply.forwarded, result=Result.UNKNOWN) if reply.forwarded else None

@@ -1,0 +1,102 @@
+"""What is not covered: reads, and writes that name no operation. Streamed both ways, kept nowhere, sent exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
+
+from idemproxy.core.hop import end_to_end
+from idemproxy.core.message import field_values
+from idemproxy.core.record import head_bytes
+from idemproxy.core.replay import status_lines
+from idemproxy.observe.observation import Outcome
+from idemproxy.proxy.answers import not_sent, outcome_unknown
+from idemproxy.proxy.connection import UnsureError
+from idemproxy.proxy.inbound import answer_expectation
+from idemproxy.proxy.pool import NotSentError
+from idemproxy.proxy.reply import BrokenOffError, Reply
+from idemproxy.proxy.upstream import request_head, start_on
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from aiohttp import web
+
+    from idemproxy.proxy.connection import Connection
+    from idemproxy.proxy.inbound import Passing
+    from idemproxy.proxy.pool import Pool
+
+
+class Download:
+    """An upstream's body, taken straight from its connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def take(self) -> bytes:
+        """The next piece; b"" at the end. Raises BrokenOffError."""
+        try:
+            return await self._connection.read()
+        except UnsureError as exc:
+            raise BrokenOffError from exc
+
+    def leave(self) -> None:
+        """The connection is dropped by its owner when the body is not read to its end."""
+
+
+@asynccontextmanager
+async def pass_through(http: web.BaseRequest, passing: Passing, pool: Pool) -> AsyncIterator[Reply]:
+    """Forward the request as it comes; the reply's body is read within the context. A client that leaves ends it at once."""
+    try:
+        framing = _framing(http, passing)
+        connection = await start_on(pool, passing.request, request_head(passing.request, passing.route, pool.upstream, framing))
+    except NotSentError as exc:
+        yield not_sent(exc.outcome)
+        return
+    upload: asyncio.Task[None] | None = None
+    try:
+        connection.relay()
+        if http.body_exists:
+            upload = asyncio.create_task(_upload(http, passing, connection, chunked=framing == _CHUNKED))
+        yield await _reply(passing, connection)
+    finally:
+        if upload is not None:
+            upload.cancel()
+            with suppress(asyncio.CancelledError):
+                await upload
+        pool.give_back(connection)
+
+
+async def _reply(passing: Passing, connection: Connection) -> Reply:
+    """The answer's head with its body to come, or with it when it is here already."""
+    try:
+        head = await connection.head()
+        body = await connection.read() if connection.finished else Download(connection)
+    except UnsureError as exc:
+        return outcome_unknown(exc.outcome)
+    lines = b"" if passing.outcome is Outcome.READ else status_lines(passing.outcome.value)
+    length = len(body) if isinstance(body, bytes) and passing.request.method != "HEAD" else head.length
+    return Reply(head.status, head_bytes(head.reason, end_to_end(head.fields)) + lines, passing.outcome, body, length)
+
+
+_CHUNKED = b"Transfer-Encoding: chunked"
+
+
+def _framing(http: web.BaseRequest, passing: Passing) -> bytes | None:
+    if field_values(passing.request.fields, b"transfer-encoding"):
+        return _CHUNKED
+    return None if http.content_length is None else b"Content-Length: %d" % http.content_length
+
+
+async def _upload(http: web.BaseRequest, passing: Passing, connection: Connection, *, chunked: bool) -> None:
+    """Pass the client's body on at the upstream's pace; one that breaks off breaks the attempt off too."""
+    try:
+        await answer_expectation(http, passing.request)
+        while piece := await http.content.readany():
+            connection.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
+            await connection.drain()
+        if chunked:
+            connection.write(b"0\r\n\r\n")
+    except Exception:  # noqa: BLE001 - whatever ends the client's body early, the upstream must not take it for whole
+        connection.abort()

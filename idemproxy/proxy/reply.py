@@ -1,0 +1,144 @@
+"""What goes back to the client: either whole, or a head with a body that is still arriving."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
+from uuid import uuid4
+
+import orjson
+
+from idemproxy.core.replay import status_lines
+
+if TYPE_CHECKING:
+    from idemproxy.core.problem import Problem, Slug
+    from idemproxy.observe.observation import Outcome, Result
+
+_REASONS: Final = {
+    400: b"Bad Request",
+    404: b"Not Found",
+    409: b"Conflict",
+    410: b"Gone",
+    413: b"Content Too Large",
+    422: b"Unprocessable Content",
+    502: b"Bad Gateway",
+    503: b"Service Unavailable",
+    504: b"Gateway Timeout",
+}
+
+
+class BrokenOffError(Exception):
+    """A body that was being passed on has ended before it was whole."""
+
+
+class Source(Protocol):
+    """A body that is still arriving."""
+
+    async def take(self) -> bytes:
+        """The next piece; b"" at the end. Raises BrokenOffError."""
+
+    def leave(self) -> None:
+        """The client is gone: take no more."""
+
+
+class Relay:
+    """A body on its way from an attempt to a client, piece by piece, at the client's pace.
+
+    The attempt `put`s, and is not kept waiting by a client that has left; the client's side `take`s.
+    """
+
+    def __init__(self) -> None:
+        self._pieces: deque[bytes] = deque()
+        self._put = asyncio.Event()
+        self._taken = asyncio.Event()
+        self._left = False
+        self._ended = False
+        self._broken = False
+
+    async def put(self, piece: bytes) -> None:
+        """Hand over a piece and wait until it is taken, or nobody is there to take it."""
+        if self._left:
+            return
+        self._pieces.append(piece)
+        self._taken.clear()
+        self._put.set()
+        await self._taken.wait()
+
+    def end(self, *, broken: bool) -> None:
+        """No more pieces; `broken` when the body is not whole."""
+        self._ended = True
+        self._broken = broken
+        self._put.set()
+
+    async def take(self) -> bytes:
+        """The next piece; b"" at the end. Raises BrokenOffError."""
+        while not self._pieces:
+            if self._broken:
+                raise BrokenOffError
+            if self._ended:
+                return b""
+            self._put.clear()
+            await self._put.wait()
+        piece = self._pieces.popleft()
+        self._taken.set()
+        return piece
+
+    def leave(self) -> None:
+        """The client is gone; what still comes is for the store alone."""
+        self._left = True
+        self._pieces.clear()
+        self._taken.set()
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarded:
+    """What is told of one forwarding: what it proved, and how many seconds it took."""
+
+    result: Result
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer for one client, with what is to be told about it.
+
+    `head` is the reason phrase, CRLF, and all field lines but the framing. `length` is the length of the body, None where
+    it is not known before its end. `close`: the connection to the client must end, since its request was not read whole.
+    """
+
+    status: int
+    head: bytes
+    outcome: Outcome
+    body: bytes | Source = field(default=b"", repr=False)
+    length: int | None = None
+    slug: Slug | None = None
+    fence: int | None = None
+    unrecorded: bool = False
+    forwarded: Forwarded | None = None
+    close: bool = False
+
+
+def refusal(
+    problem: Problem,
+    outcome: Outcome,
+    *,
+    key_hash: str | None = None,
+    fence: int | None = None,
+    unrecorded: bool = False,
+    forwarded: Forwarded | None = None,
+    close: bool = False,
+) -> Reply:
+    """A problem document as a reply."""
+    head = b"".join(
+        (
+            _REASONS[problem.status],
+            b"\r\nContent-Type: application/problem+json\r\nCache-Control: no-store\r\n",
+            b"" if problem.retry_after is None else b"Retry-After: %d\r\n" % problem.retry_after,
+            b"Proxy-Status: %b\r\n" % problem.proxy_status(),
+            status_lines(outcome.value, key_hash=key_hash, fence=fence, unrecorded=unrecorded),
+        )
+    )
+    body = orjson.dumps(problem.document(uuid4().urn))
+    return Reply(problem.status, head, outcome, body, len(body), problem.slug, fence, unrecorded, forwarded, close)

@@ -1,0 +1,52 @@
+-- claim(channel, fingerprint, owner, route, lease, reclaim, watched): the atomic read-or-take (core.transition.claim).
+--
+-- KEYS  1 record: reads and writes every field, removes its expiry
+--       2 answer: reads; deletes when the answer has expired or the record is claimed again
+-- ARGV  1 the channel of settlements
+--       2 fingerprint, 3 owner, 4 route
+--       5 lease in microseconds
+--       6 the fence of an unknown or expired record that may be run again, or ''
+--       7 '1' to be told of the settlement of a record found in flight, or ''
+-- Gives {'granted', fence, claimed_at}, or the record as `told`, whose first entry is its phase.
+
+local channel, fingerprint, owner, route, lease, reclaim, watched = unpack(ARGV)
+local at = now()
+local stored = load(RECORD)
+local record, turned = aged(stored, at)
+
+if record then
+  if record.phase == 'in_flight' and record.owner == owner then
+    return {'granted', tonumber(record.fence), tonumber(record.claimed_at)}
+  end
+  local again = record.fence == reclaim and record.fingerprint == fingerprint
+      and (record.phase == 'unknown' or record.phase == 'expired')
+  if not again then
+    if turned and record.phase == 'unknown' then
+      redis.call('HSET', KEYS[1], 'phase', 'unknown', 'settled_at', record.settled_at)
+    elseif turned then
+      redis.call('HSET', KEYS[1], 'phase', 'expired')
+      redis.call('DEL', KEYS[2])
+    end
+    if record.phase == 'in_flight' and watched == '1' and record.watched ~= '1' then
+      redis.call('HSET', KEYS[1], 'watched', '1')
+    elseif turned and record.watched == '1' then
+      redis.call('HDEL', KEYS[1], 'watched')
+      announce(channel)
+    end
+    return told(record)
+  end
+end
+
+local fence = at
+if record then
+  fence = math.max(at, tonumber(record.fence) + 1)
+end
+-- HSET comes first: where memory is full it refuses, and then nothing else has been written.
+redis.call('HSET', KEYS[1], 'v', VERSION, 'phase', 'in_flight', 'fingerprint', fingerprint, 'fence', digits(fence),
+           'owner', owner, 'route', route, 'claimed_at', digits(at), 'lease_until', digits(at + tonumber(lease)))
+if stored then
+  redis.call('HDEL', KEYS[1], 'settled_at', 'expires_at', 'forget_at', 'status', 'watched')
+  redis.call('PERSIST', KEYS[1])
+  redis.call('DEL', KEYS[2])
+end
+return {'granted', fence, at}

@@ -1,0 +1,56 @@
+"""Where failures of Redis become ours: the one place that knows the server's error codes and redis-py's exceptions."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from redis.exceptions import RedisError, ResponseError
+
+from idemproxy.store.base import StoreUnavailableError
+
+_ADVICE: Final = {
+    "NOAUTH": "the server asks for a password: put it into store.url, as in redis://:password@host",
+    "WRONGPASS": "the user name or password of store.url is not what the server has",
+    "NOPERM": "the user of store.url may not do this: allow it evalsha, script|load, publish, subscribe, what the scripts call "
+    "(hmget, hset, hdel, get, set, del, persist, pexpireat, time), and the keys and channels under store.prefix",
+    "OOM": "the server's memory is full: raise maxmemory, or shorten retention; keep maxmemory-policy at noeviction",
+    "READONLY": "the server is a replica: let store.url name the primary",
+    "LOADING": "the server is still loading its data, and will take commands when it has",
+    "MISCONF": "the server cannot save to its disk: see its log, and free space or mend the permissions",
+    "NOREPLICAS": "fewer replicas are connected than min-replicas-to-write asks for: start them",
+    "MASTERDOWN": "the server is a replica that has lost its primary: let store.url name the primary",
+    "CLUSTERDOWN": "the server is a node of a cluster that is down",
+    "MOVED": "the server is a node of a cluster; store.url must name a server on its own",
+    "BUSY": "a script of another program blocks the server: end it with SCRIPT KILL",
+    "NOSCRIPT": "the server lost our scripts as soon as they were loaded: see who sends SCRIPT FLUSH, or moves between servers",
+    "WRONGTYPE": "another program keeps its keys under store.prefix: choose another prefix",
+    "RECORDVERSION": "the record was written by another version of this program: use that one",
+    "max number of clients": "the server takes no more connections: raise maxclients",
+    "without any password": "the server has no password set: remove the one in store.url",
+    "invalid DB index": "the server has no such database: correct the number at the end of store.url",
+    "DB index is out of range": "the server has no such database: correct the number at the end of store.url",
+}
+# A code may come first, or, from inside a script of Redis 6.2, anywhere; redis-py removes it where it knows it.
+_KNOWN: Final = re.compile("|".join(rf"\b{re.escape(code)}\b" for code in _ADVICE))
+
+
+class LostReplyError(StoreUnavailableError):
+    """The connection ended, or was given up, before the reply came: the command may or may not have been carried out."""
+
+
+def is_reply(error: RedisError) -> bool:
+    """Whether the server said this in answer to a command; otherwise the connection broke, or its bytes made no sense.
+
+    The class alone does not tell: redis-py makes connection errors of some replies (LOADING, NOAUTH), but notes their code.
+    """
+    return isinstance(error, ResponseError) or error.status_code is not None
+
+
+def unavailable(address: str, error: BaseException) -> StoreUnavailableError:
+    """Any failure as a StoreUnavailableError: which server, what it or the network said, and what to do."""
+    code = getattr(error, "status_code", None)
+    said = f"{code} {error}" if code else str(error) or "no answer within the deadline"  # a TimeoutError has no text
+    known = _KNOWN.search(said)
+    advice = _ADVICE[known[0]] if known else "see that the server runs, and that store.url names it"
+    return StoreUnavailableError(f"redis at {address}: {said}; {advice}")

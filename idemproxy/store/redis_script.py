@@ -1,0 +1,49 @@
+"""The Lua scripts, ready to be sent: each transition is one, and what never changes of its command is encoded once."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.resources import files
+from typing import Final
+
+_LUA: Final = files("idemproxy.store") / "lua"
+
+
+_BULK: Final = b"$%d\r\n%b\r\n"
+
+
+def packed(*parts: bytes) -> bytes:
+    """A command as the server reads it: an array of bulk strings (RESP)."""
+    return b"*%d\r\n" % len(parts) + b"".join([_BULK % (len(part), part) for part in parts])
+
+
+class Script:
+    """One file of `lua/`, with the prelude in front of it; `keys` and `arguments` are how many the file says it takes."""
+
+    __slots__ = ("_form", "load", "name")
+
+    def __init__(self, name: str, keys: int, arguments: int) -> None:
+        source = b"\n".join((_LUA / f"{part}.lua").read_bytes() for part in ("prelude", name))
+        digest = hashlib.sha1(source, usedforsecurity=False).hexdigest().encode()
+        self.name = name
+        self.load = packed(b"SCRIPT", b"LOAD", source)
+        """The command that makes the server know this script."""
+        constant = b"".join([_BULK % (len(part), part) for part in (b"EVALSHA", digest, b"%d" % keys)])
+        self._form = b"*%d\r\n" % (3 + keys + arguments) + constant + _BULK * (keys + arguments)
+
+    def call(self, *parts: bytes) -> bytes:
+        """The command that runs this script with `parts`: its keys, then its arguments."""
+        sized: list[int | bytes] = []
+        for part in parts:
+            sized += (len(part), part)
+        return self._form % tuple(sized)
+
+
+CLAIM: Final = Script("claim", keys=2, arguments=7)
+RENEW: Final = Script("renew", keys=1, arguments=3)
+COMPLETE: Final = Script("complete", keys=2, arguments=11)
+RELEASE: Final = Script("release", keys=2, arguments=3)
+MARK_UNKNOWN: Final = Script("mark_unknown", keys=2, arguments=9)
+READ: Final = Script("read", keys=2, arguments=0)
+
+ALL: Final = (CLAIM, RENEW, COMPLETE, RELEASE, MARK_UNKNOWN, READ)

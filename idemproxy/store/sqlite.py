@@ -1,0 +1,138 @@
+"""The SQLite store: one file on a local disk, for one host and its worker processes.
+
+This module is the face that the event loop sees. Behind it: sqlite_writer, the thread that carries steps out and commits them in
+groups; sqlite_rows, records as rows; sqlite_file, opening, schema and errors; sqlite_wake, waking between processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeAlias, TypeVar
+
+from idemproxy.core import transition
+from idemproxy.core.record import Identity, Record
+from idemproxy.core.transition import Ask, Completion, Found, Granted, Hold, Settled
+from idemproxy.store.base import StoreError, StoreUnavailableError, Wake
+from idemproxy.store.sqlite_wake import ProcessWakes
+from idemproxy.store.sqlite_writer import Check, Outcome, Step, Writer
+
+Result = TypeVar("Result")
+Transition: TypeAlias = Callable[[Record | None, int], tuple[Record | None, Result]]
+
+
+class SqliteStore:
+    """Records in the SQLite file at `path`; used on one event loop.
+
+    `clock` gives microseconds since the epoch, and is read on the writer's thread. `busy_timeout`: for how many seconds a batch
+    waits for the lock of another process before its steps fail with StoreUnavailableError.
+    """
+
+    name: Final = "sqlite"
+
+    def __init__(self, path: str | Path, *, clock: Callable[[], int], busy_timeout: float = 5.0) -> None:
+        self._path = Path(path)
+        self._clock = clock
+        self._busy_timeout = busy_timeout
+        self._writer: Writer | None = None
+        self._wakes = ProcessWakes()
+
+    async def start(self) -> None:
+        """As base.Store.start: makes the file and its schema. A full disk or a busy file is an outage, and no error here."""
+        deliver = partial(_hand_over, asyncio.get_running_loop(), self._deliver)
+        self._writer = Writer(self._path, self._clock, self._busy_timeout, deliver)
+        self._writer.start()
+        try:
+            await self._check()
+        except StoreUnavailableError:
+            pass
+        except StoreError:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """As base.Store.close: what is queued is carried out first."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            await asyncio.to_thread(writer.stop)
+            self._wakes.close()
+
+    async def check(self) -> None:
+        """As base.Store.check, by a write and its commit: only then does a full disk tell."""
+        await _confirmed(self._check())
+
+    async def claim(self, identity: Identity, ask: Ask, *, watched: bool = False) -> Granted | Found:
+        """As base.Store.claim."""
+        port = self._wakes.port() if watched else None
+        return await self._step(identity, lambda record, now: transition.claim(record, ask, now), port)
+
+    async def renew(self, holds: Sequence[tuple[Identity, Hold]], lease: int) -> Sequence[bool]:
+        """As base.Store.renew: queued together, so that they share a commit."""
+        return await asyncio.gather(*[self._renew(identity, hold, lease) for identity, hold in holds])
+
+    async def complete(self, identity: Identity, hold: Hold, completion: Completion) -> Settled:
+        """As base.Store.complete."""
+        return await self._step(identity, lambda record, now: transition.complete(record, hold, completion, now))
+
+    async def release(self, identity: Identity, hold: Hold) -> Settled:
+        """As base.Store.release."""
+        return await self._step(identity, lambda record, _: transition.release(record, hold))
+
+    async def mark_unknown(self, identity: Identity, hold: Hold, status: int | None, answer: bytes | None) -> Settled:
+        """As base.Store.mark_unknown."""
+        return await self._step(identity, lambda record, now: transition.mark_unknown(record, hold, status, answer, now))
+
+    async def read(self, identity: Identity) -> Record | None:
+        """As base.Store.read."""
+        return await self._step(identity, lambda record, now: (record, transition.aged(record, now)))
+
+    def watch(self, identity: Identity) -> AbstractContextManager[Wake]:
+        """As base.Store.watch."""
+        return self._wakes.watch(identity)
+
+    async def _renew(self, identity: Identity, hold: Hold, lease: int) -> bool:
+        return await self._step(identity, lambda record, now: transition.renew(record, hold, lease, now))
+
+    async def _step(self, identity: Identity, apply: Transition[Result], port: int | None = None) -> Result:
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        return await _confirmed(self._queued(future, Step(future, identity, apply, port)))
+
+    async def _check(self) -> None:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        await self._queued(future, Check(future))
+
+    async def _queued(self, future: asyncio.Future[Result], work: Step | Check) -> Result:
+        if self._writer is None:
+            raise StoreUnavailableError(f"sqlite store {self._path}: it is not open")
+        self._writer.submit(work)
+        return await future
+
+    def _deliver(self, outcome: Outcome) -> None:
+        for future, result, error in outcome.results:
+            if future.done():  # its caller was cancelled; the step was carried out all the same
+                continue
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+        for identity, ports in outcome.settled:
+            self._wakes.settled(identity, ports)
+
+
+async def _confirmed(call: Awaitable[Result]) -> Result:
+    """The result of `call`; whatever keeps the store from confirming it is, to a caller, the store being unavailable."""
+    try:
+        return await call
+    except StoreUnavailableError:
+        raise
+    except StoreError as error:
+        raise StoreUnavailableError(*error.args) from error
+
+
+def _hand_over(loop: asyncio.AbstractEventLoop, deliver: Callable[[Outcome], None], outcome: Outcome) -> None:
+    """On the writer's thread: give a batch's outcome to the event loop, in one call for all of it."""
+    with suppress(RuntimeError):  # the loop was closed before the store: nobody waits any more
+        loop.call_soon_threadsafe(deliver, outcome)

@@ -1,0 +1,127 @@
+"""The SQLite file: how it is opened, its schema, and what its errors mean.
+
+Write-ahead log with `synchronous=FULL`: a commit has reached the disk when it returns, and readers do not block writers.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+from typing import Final
+
+from idemproxy.store.base import StoreError, StoreUnavailableError
+
+SCHEMA_VERSION: Final = 1
+
+# One row for each identity. The primary key of the table is SQLite's own row number, so that what happens at the same time
+# lies side by side on disk; only the small unique index is in the random order of hashes.
+# `due_at`: when time alone changes the record next; never, for one in flight or unknown.
+# `watchers`: loopback UDP ports, separated by spaces, of the processes to tell when the record is settled.
+# `answer` comes last: reading the columns before it does not read its pages.
+_SCHEMA: Final = (
+    """
+    CREATE TABLE record (
+        scope TEXT NOT NULL,
+        upstream TEXT NOT NULL,
+        key_hash TEXT NOT NULL,
+        phase TEXT NOT NULL,
+        fingerprint TEXT NOT NULL,
+        fence INTEGER NOT NULL,
+        owner TEXT NOT NULL,
+        route TEXT NOT NULL,
+        claimed_at INTEGER NOT NULL,
+        lease_until INTEGER NOT NULL,
+        settled_at INTEGER,
+        expires_at INTEGER,
+        forget_at INTEGER,
+        status INTEGER,
+        watchers TEXT NOT NULL,
+        answer BLOB,
+        due_at INTEGER AS (CASE phase WHEN 'completed' THEN min(expires_at, forget_at) WHEN 'expired' THEN forget_at END),
+        UNIQUE (scope, upstream, key_hash)
+    )
+    """,
+    "CREATE INDEX record_due ON record (due_at) WHERE due_at IS NOT NULL",
+    f"PRAGMA user_version = {SCHEMA_VERSION}",
+)
+
+# Primary result code of SQLite -> (heals: time or an operator can mend it under a running proxy, what it means and what to do).
+_MEANINGS: Final = {
+    sqlite3.SQLITE_BUSY: (True, "another process holds its lock: stop whatever keeps a transaction open on it"),
+    sqlite3.SQLITE_FULL: (True, "the disk is full: free some space"),
+    sqlite3.SQLITE_IOERR: (True, "reading or writing it failed: look for a failing or full disk, or a limit on file sizes"),
+    sqlite3.SQLITE_NOMEM: (True, "there is no memory left: give the process more"),
+    sqlite3.SQLITE_READONLY: (False, "it is read-only: let this user write the file and its directory"),
+    sqlite3.SQLITE_PERM: (False, "permission is denied: let this user read and write the file and its directory"),
+    sqlite3.SQLITE_CANTOPEN: (False, "it cannot be opened: check that it is a file and that this user may write its directory"),
+    sqlite3.SQLITE_NOTADB: (False, "it is not a SQLite database: name another path, or move the file away"),
+    sqlite3.SQLITE_CORRUPT: (False, "it is damaged: restore it from a backup"),
+}
+
+
+def explained(error: sqlite3.Error, path: Path) -> StoreError:
+    """What an error of SQLite means, in our words: the one place where its exceptions are mapped."""
+    heals, meaning = _MEANINGS.get(primary_code(error), (True, "SQLite reports an error"))
+    return (StoreUnavailableError if heals else StoreError)(f"sqlite store {path}: {meaning} ({error})")
+
+
+def primary_code(error: sqlite3.Error) -> int:
+    """SQLite's result code without its extension, 0 for an error of Python's own module."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def open_file(path: Path, *, create: bool) -> sqlite3.Connection:
+    """A connection to the store's file, durable and with the schema in place.
+
+    With `create` a missing file is made, readable by its owner alone. Without, it is an outage: a directory that is
+    for the moment not mounted must not be taken for a store without records.
+    Raises StoreError, StoreUnavailableError, and sqlite3.Error for the caller to map.
+    """
+    try:
+        os.close(os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o600))
+    except FileNotFoundError as error:
+        if create:
+            raise StoreError(f"sqlite store {path}: the directory {path.parent} does not exist: create it") from error
+        raise StoreUnavailableError(
+            f"sqlite store {path}: the file is gone: put it back, or restart to begin without records"
+        ) from error
+    except OSError as error:
+        raise StoreError(f"sqlite store {path}: cannot be opened for writing: {error.strerror}") from error
+    connection = sqlite3.connect(path, timeout=0, isolation_level=None)
+    try:
+        _configure(connection, path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _configure(connection: sqlite3.Connection, path: Path) -> None:
+    version = _version(connection)  # before anything is written to a file that may be another program's
+    if version > SCHEMA_VERSION:
+        raise StoreError(
+            f"sqlite store {path}: its schema has version {version} and this program knows up to {SCHEMA_VERSION}: "
+            "run the newer idemproxy that wrote it, or name another path"
+        )
+    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        raise StoreError(f"sqlite store {path}: its file system cannot hold a write-ahead log: name a path on a local disk")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA fullfsync = ON")  # macOS: fsync alone leaves data in the drive's cache; no effect elsewhere
+    connection.execute("PRAGMA checkpoint_fullfsync = ON")
+    if version == 0:
+        _create_schema(connection)
+
+
+def _create_schema(connection: sqlite3.Connection) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    if _version(connection) == 0:  # another process may have been first
+        for statement in _SCHEMA:
+            connection.execute(statement)
+    connection.execute("COMMIT")
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(version)

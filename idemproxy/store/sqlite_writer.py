@@ -1,0 +1,233 @@
+"""The one thread that writes: it takes all steps that wait, runs them in one transaction, and commits once.
+
+So steps that arrive together share one flush to the disk, and a batch that changes nothing costs none. Each step is a
+function of core.transition, applied to the rows as the steps before it left them. The thread owns the connection: it opens
+it when there is work, drops it after a fault, and opens it again for the next batch, so that a fault which goes away needs
+no restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+
+from idemproxy.core.record import MICROSECONDS, Identity, Phase, Record
+from idemproxy.core.transition import Found, aged
+from idemproxy.store.base import StoreError
+from idemproxy.store.sqlite_file import SCHEMA_VERSION, explained, open_file, primary_code
+from idemproxy.store.sqlite_rows import Row, load, load_due, save
+
+Result = TypeVar("Result")
+Apply: TypeAlias = Callable[[Record | None, int], tuple[Record | None, Any]]
+"""A transition with its arguments in it: (record, now) -> (record, result); the same record object means no change."""
+
+SWEEP_EVERY: Final = 5 * MICROSECONDS
+SWEEP_ROWS: Final = 256
+
+
+class Step(NamedTuple):
+    """A transition that someone waits for. `port`: tell it when a record found in flight is settled."""
+
+    future: asyncio.Future[Any]
+    identity: Identity
+    apply: Apply
+    port: int | None = None
+
+
+class Check(NamedTuple):
+    """A question whether the file can be written now: answered by writing it."""
+
+    future: asyncio.Future[None]
+
+
+class Outcome(NamedTuple):
+    """What became of a batch: (future, result, error) for each of it, and the settled records with the ports to tell."""
+
+    results: list[tuple[asyncio.Future[Any], Any, Exception | None]]
+    settled: list[tuple[Identity, Sequence[int]]]
+
+
+class Writer:
+    """A thread with a queue. `deliver` is called on the thread with each batch's outcome, after its commit.
+
+    `clock` gives microseconds since the epoch; `busy_timeout` is in seconds. Results carry StoreError as it is: whether the
+    fault heals is for the caller to see.
+    """
+
+    def __init__(self, path: Path, clock: Callable[[], int], busy_timeout: float, deliver: Callable[[Outcome], None]) -> None:
+        self._path = path
+        self._clock = clock
+        self._busy_timeout = busy_timeout
+        self._deliver = deliver
+        self._queue: SimpleQueue[Step | Check | None] = SimpleQueue()
+        self._ending = False
+        self._connection: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None  # device and inode that were opened last
+        self._swept_at = 0
+        self._more_to_sweep = False
+        self._thread = threading.Thread(target=self._run, name="idemproxy-sqlite", daemon=True)
+
+    def start(self) -> None:
+        """Begin to take work."""
+        self._thread.start()
+
+    def submit(self, work: Step | Check) -> None:
+        """Queue work for the next batch."""
+        self._queue.put(work)
+
+    def stop(self) -> None:
+        """Finish what is queued, close the file, and return when that is done."""
+        self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ending:
+            batch = self._waiting(timeout=0.05 if self._more_to_sweep else SWEEP_EVERY / MICROSECONDS)
+            if batch:
+                self._carry_out(batch)
+            self._sweep()
+        self._drop()
+
+    def _waiting(self, timeout: float) -> list[Step | Check]:
+        """All work that is queued, after waiting up to `timeout` seconds for the first."""
+        found: list[Step | Check] = []
+        with suppress(Empty):
+            while not self._ending:
+                work = self._queue.get(block=timeout > 0 and not found, timeout=timeout)
+                if work is None:
+                    self._ending = True
+                else:
+                    found.append(work)
+        return found
+
+    def _carry_out(self, batch: list[Step | Check], *, alone: bool = False) -> None:
+        """Run and commit a batch, deliver what became of it; a fault of the file is everyone's, a fault of one its own."""
+        try:
+            with self._transaction(self._busy_timeout) as connection:
+                if not alone:
+                    batch += self._waiting(timeout=0)  # what came while we waited for the lock
+                outcome = _transit(connection, batch, self._clock())
+        except Exception as error:  # noqa: BLE001 -- whatever it is, those who wait must hear of it
+            if _is_of_file(error):
+                batch += self._waiting(timeout=0)
+            elif len(batch) > 1:
+                for work in batch:
+                    self._carry_out([work], alone=True)
+                return
+            self._deliver(_failed(batch, explained(error, self._path) if isinstance(error, sqlite3.Error) else error))
+        else:
+            self._deliver(outcome)
+
+    def _sweep(self) -> None:
+        """Now and then let some records age that nobody asks for: answers past their retention go, and then their marks."""
+        now = self._clock()
+        if self._connection is None or not (self._more_to_sweep or abs(now - self._swept_at) >= SWEEP_EVERY):
+            return
+        swept = 0
+        # The next batch meets a lasting fault again, and there is someone to tell.
+        with suppress(sqlite3.Error, StoreError), self._transaction(0) as connection:
+            due = load_due(connection, now, SWEEP_ROWS)
+            left = {identity: aged(row.record, now) for identity, row in due.items()}
+            save(connection, {identity: None if record is None else Row(record) for identity, record in left.items()})
+            swept = len(due)
+        self._swept_at, self._more_to_sweep = now, swept == SWEEP_ROWS
+
+    @contextmanager
+    def _transaction(self, patience: float) -> Iterator[sqlite3.Connection]:
+        """A write transaction, committed at the end; `patience` is how many seconds to wait for other processes."""
+        try:
+            connection = self._patiently(self._opened, patience)
+            self._patiently(lambda: connection.execute("BEGIN IMMEDIATE"), patience)
+            try:
+                yield connection
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    connection.execute("ROLLBACK")
+                raise
+            connection.execute("COMMIT")
+        except (sqlite3.Error, StoreError) as error:
+            if not (isinstance(error, sqlite3.Error) and primary_code(error) == sqlite3.SQLITE_BUSY):
+                self._drop()
+            raise
+
+    def _patiently(self, action: Callable[[], Result], patience: float) -> Result:
+        """Try again while another process holds the lock. SQLite's own waiting soon sleeps for 25 to 100 ms at a time."""
+        deadline = time.monotonic() + patience
+        pause = 0.0005
+        while True:
+            try:
+                return action()
+            except sqlite3.OperationalError as error:
+                if primary_code(error) != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+                    raise
+            time.sleep(pause)
+            pause = min(2 * pause, 0.004)
+
+    def _opened(self) -> sqlite3.Connection:
+        """The connection, to the file that lies at the path now: what is written to a removed file is lost."""
+        if self._connection is not None and self._file_at_path() != self._file:
+            self._drop()
+        if self._connection is None:
+            self._connection = open_file(self._path, create=self._file is None)
+            self._file = self._file_at_path()
+        return self._connection
+
+    def _file_at_path(self) -> tuple[int, int] | None:
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            with suppress(sqlite3.Error):
+                self._connection.close()
+            self._connection = None
+
+
+def _transit(connection: sqlite3.Connection, batch: Sequence[Step | Check], now: int) -> Outcome:
+    """Apply the steps of a batch in their order, and write each row once, as the last of them left it."""
+    steps = [work for work in batch if isinstance(work, Step)]
+    before = load(connection, list({step.identity for step in steps}))
+    rows: dict[Identity, Row | None] = dict(before)
+    outcome = Outcome([], [])
+    for step in steps:
+        row = rows.get(step.identity)
+        try:
+            record, result = step.apply(row and row.record, now)
+        except Exception as error:  # noqa: BLE001 -- a fault of this step, whatever it is, and not of its neighbours
+            outcome.results.append((step.future, None, error))
+            continue
+        outcome.results.append((step.future, result, None))
+        watchers = row.watchers if row else ()
+        if step.port and step.port not in watchers and isinstance(result, Found) and result.record.phase is Phase.IN_FLIGHT:
+            rows[step.identity] = Row(result.record, (*watchers, step.port))
+        elif record is not (row and row.record):
+            in_flight = record is not None and record.phase is Phase.IN_FLIGHT
+            rows[step.identity] = None if record is None else Row(record, watchers if in_flight else ())
+            if not in_flight:
+                outcome.settled.append((step.identity, watchers))
+    save(connection, {identity: row for identity, row in rows.items() if row is not before.get(identity)})
+    for work in batch:
+        if isinstance(work, Check):
+            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")  # the same again, but a page is written
+            outcome.results.append((work.future, None, None))
+    return outcome
+
+
+def _is_of_file(error: Exception) -> bool:
+    """Whether the whole batch met a fault; otherwise one step brought a value that SQLite cannot take."""
+    return isinstance(error, (sqlite3.OperationalError, StoreError)) or type(error) is sqlite3.DatabaseError
+
+
+def _failed(batch: Sequence[Step | Check], error: Exception) -> Outcome:
+    """Everyone gets an error object of their own: one that is raised in many tasks would collect all their tracebacks."""
+    return Outcome([(work.future, None, type(error)(*error.args)) for work in batch], [])

@@ -1,0 +1,62 @@
+"""What the contract suite needs to drive the Redis store: fresh stores on the same data, the passing of time, and loss."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from typing import Final
+
+from redis.asyncio import Redis
+
+from idemproxy.core.record import MICROSECONDS, Identity
+from idemproxy.store.redis import RedisStore
+
+TIMES: Final = (b"claimed_at", b"lease_until", b"settled_at", b"expires_at", b"forget_at")
+
+
+class RedisHarness:
+    """Records under a prefix of their own on the server at `url`."""
+
+    name: Final = "redis"
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._prefix = f"test-{uuid.uuid4().hex}:"
+        self._stores: list[RedisStore] = []
+        self._client: Redis = Redis.from_url(url, protocol=2)
+
+    async def open(self) -> RedisStore:
+        """Another store on the same data, started."""
+        store = RedisStore(self._url, prefix=self._prefix)
+        self._stores.append(store)
+        await store.start()
+        return store
+
+    async def advance(self, seconds: float) -> None:
+        """Make `seconds` pass for every record: its times and expiries move back, since the server's clock cannot be moved on."""
+        back = round(seconds * MICROSECONDS)
+        async for key in self._client.scan_iter(match=f"{self._prefix}{{*"):
+            if await self._client.type(key) == b"hash":
+                fields = await self._client.hgetall(key)
+                for name in TIMES:
+                    if fields.get(name):
+                        await self._client.hincrby(key, name, -back)
+            left = await self._client.pttl(key)  # milliseconds; negative when it has no expiry
+            if left > 0:
+                await self._client.pexpire(key, max(1, left - back // 1000))
+
+    async def lose(self, identity: Identity) -> None:
+        """Delete a record behind everyone's back."""
+        await self._client.delete(*keys(self._prefix, identity))
+
+    async def close(self) -> None:
+        """Close every store that was opened."""
+        for store in self._stores:
+            await store.close()
+        await self._client.aclose()
+
+
+def keys(prefix: str, identity: Identity) -> Iterable[str]:
+    """The keys of a record, and of its answer."""
+    record = f"{prefix}{{{identity}}}"
+    return record, f"{record}:answer"

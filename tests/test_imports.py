@@ -1,0 +1,146 @@
+"""Which way imports go: the rules as tables, and a reader of the source that holds every module to them."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[1] / "idemproxy"
+
+# Part of the house -> the parts that it may import beside itself. A part is a path's beginning, and the longest that fits counts:
+# "store/redis" is store/redis.py and store/redis_script.py. `demo` stands alone: only `cli` may start it.
+LEANS_ON: dict[str, tuple[str, ...]] = {
+    "__init__": (),
+    "__main__": ("cli",),
+    "errors": (),
+    "core/": (),
+    "config/": ("core/", "errors"),
+    "observe/": ("core/", "errors"),
+    "store/__init__": (),
+    "store/base": ("core/", "errors"),
+    "store/measured": ("core/", "errors", "store/base"),
+    "store/memory": ("core/", "errors", "store/base"),
+    "store/redis": ("core/", "errors", "store/base"),
+    "store/spool": ("core/", "errors", "store/base"),
+    "store/sqlite": ("core/", "errors", "store/base"),
+    "proxy/": ("core/", "errors", "store/base", "observe/"),
+    "workflow/": ("core/", "errors", "store/base", "observe/"),
+    "admin/": ("core/", "errors", "store/base", "observe/"),
+    "demo/": (),
+    "lifecycle": ("core/", "errors", "store/", "observe/", "config/", "proxy/", "workflow/", "admin/"),
+    "cli": ("",),
+}
+# The modules of core tell a story: each leans only on those before it, and on the shared ones, which lean on message alone.
+CORE_STORY = ("message", "key", "scope", "fingerprint", "record", "transition", "policy", "decision", "outcome", "replay")
+CORE_SHARED = ("hop", "problem")
+CORE_RULE = f"core goes {' -> '.join(CORE_STORY)}; {' and '.join(CORE_SHARED)} lean on message alone"
+CORE_LEANS_ON: dict[str, tuple[str, ...]] = {name: CORE_STORY[:place] + CORE_SHARED for place, name in enumerate(CORE_STORY)} | {
+    "__init__": (),
+    "hop": ("message",),
+    "problem": ("message",),
+}
+# Standard library that core must not use: it makes an answer depend on more than the arguments.
+CORE_FORBIDDEN = {"asyncio", "socket", "time", "os", "logging", "random", "secrets"}
+# Part -> the only libraries that it may import; a part that is not listed is bound by LIBRARY_HOMES alone.
+LIBRARIES_OF: dict[str, set[str]] = {
+    "core/": {"jmespath", "multipart"},
+    "observe/": {"orjson", "prometheus_client"},
+    "store/base": set(),
+    "store/measured": set(),
+    "store/memory": set(),
+    "store/redis": {"redis", "hiredis"},
+    "store/spool": set(),
+    "store/sqlite": set(),
+}
+# Library -> the only parts that may import it.
+LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
+    "aiohttp": ("proxy/", "admin/", "workflow/", "demo/"),
+    "hiredis": ("store/redis",),
+    "httptools": ("proxy/",),
+    "prometheus_client": ("observe/metrics",),
+    "pydantic": ("config/",),
+    "pydantic_core": ("config/",),
+    "redis": ("store/redis",),
+    "sqlite3": ("store/sqlite", "store/spool"),
+    "yaml": ("config/",),
+}
+
+
+def imports(source: str) -> Iterator[tuple[int, str]]:
+    """Line and dotted name of each import; `from package import module` names the module."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            origin = "." * node.level + (node.module or "")
+            is_package = (PACKAGE.parent / origin.replace(".", "/")).is_dir()
+            yield from ((node.lineno, f"{origin}.{alias.name}" if is_package else origin) for alias in node.names)
+
+
+def core_chapter(part: str) -> str:
+    """The name under which CORE_LEANS_ON knows a module of core; the fingerprint may be several modules, or a package."""
+    name = part.removeprefix("core/").partition("/")[0]
+    return "fingerprint" if name.startswith("fingerprint") else name
+
+
+def broken_inside(part: str, family: str, on: str) -> str | None:
+    """The rule that module `part` ("core/key") breaks by importing module `on` of idemproxy, or None."""
+    if family == "core/" and on.startswith("core/"):
+        here, there = core_chapter(part), core_chapter(on)
+        is_told = there == here or there in CORE_LEANS_ON.get(here, ())
+        return None if is_told else CORE_RULE
+    allowed = (family, *LEANS_ON[family], *(() if family == "core/" else ("__version__",)))
+    return None if on.startswith(allowed) else f"{family} leans only on {allowed}"
+
+
+def broken(part: str, name: str) -> str | None:
+    """The rule that module `part` breaks by importing the dotted `name`, or None."""
+    top, _, rest = name.partition(".")
+    family = max((known for known in LEANS_ON if part.startswith(known)), key=len, default=None)
+    if family is None:
+        return "LEANS_ON does not know this module yet: decide what it may lean on"
+    if not top:
+        return "imports are absolute"
+    if top == "idemproxy":
+        return broken_inside(part, family, rest.replace(".", "/"))
+    if family == "core/" and top in CORE_FORBIDDEN:
+        return "core is pure: time, tokens and the environment arrive as arguments"
+    if not part.startswith(homes := LIBRARY_HOMES.get(top, ("",))):
+        return f"{top} is at home only in {homes}"
+    if top not in sys.stdlib_module_names and top not in LIBRARIES_OF.get(family, {top}):
+        return f"{family} uses only these libraries: {sorted(LIBRARIES_OF[family])}"
+    return None
+
+
+def violations(part: str, source: str) -> list[str]:
+    """Each import of `source`, read as module `part`, that breaks a rule: file, line, import and rule."""
+    found = ((line, name, broken(part, name)) for line, name in imports(source))
+    return [f"idemproxy/{part}.py:{line}: {name}: {rule}" for line, name, rule in found if rule is not None]
+
+
+def test_imports_go_one_way() -> None:
+    """No module of the package leans on a part or a library that is not its own to lean on."""
+    sources = {path.relative_to(PACKAGE).with_suffix("").as_posix(): path.read_text("utf-8") for path in PACKAGE.rglob("*.py")}
+
+    assert [] == [violation for part in sorted(sources) for violation in violations(part, sources[part])]
+
+
+def test_a_broken_rule_is_reported_with_file_line_import_and_rule() -> None:
+    """Every kind of forbidden import is found, and the allowed ones beside it are not."""
+    key = "import hashlib, time\nfrom idemproxy.core import message, replay\nfrom idemproxy import errors\nimport orjson"
+    exchange = "import aiohttp\nimport redis.asyncio\nfrom idemproxy.demo.api import create_app\nfrom . import upstream"
+
+    reported = violations("core/key", key) + violations("proxy/exchange", exchange)
+
+    lean = ("proxy/", *LEANS_ON["proxy/"], "__version__")
+    assert [
+        "idemproxy/core/key.py:1: time: core is pure: time, tokens and the environment arrive as arguments",
+        f"idemproxy/core/key.py:2: idemproxy.core.replay: {CORE_RULE}",
+        "idemproxy/core/key.py:3: idemproxy.errors: core/ leans only on ('core/',)",
+        "idemproxy/core/key.py:4: orjson: core/ uses only these libraries: ['jmespath', 'multipart']",
+        "idemproxy/proxy/exchange.py:2: redis.asyncio: redis is at home only in ('store/redis',)",
+        f"idemproxy/proxy/exchange.py:3: idemproxy.demo.api: proxy/ leans only on {lean}",
+        "idemproxy/proxy/exchange.py:4: ..upstream: imports are absolute",
+    ] == reported
