@@ -27,8 +27,8 @@ $(STAMP): requirements/dev.txt pyproject.toml
 	@touch $@
 
 run: $(STAMP) ## a sample upstream and the proxy in front of it, on the embedded store; Ctrl-C stops both
-	@echo 'Send this twice; the second answer is a replay, and the upstream has seen one payment:'
-	@echo "  curl -i http://$(PROXY)/payments -H 'Idempotency-Key: order-17' -H 'Content-Type: application/json' -d '{\"amount\": 4200}'"
+	@echo 'Send this twice; the second answer is a replay, and the upstream has seen one charge:'
+	@echo "  curl -i http://$(PROXY)/charges -H 'Idempotency-Key: order-17' -H 'Content-Type: application/json' -d '{\"amount\": 4200}'"
 	@# The shell outlives Ctrl-C, so that both programs can finish their work; a program in the background does not hear Ctrl-C.
 	@trap : INT TERM; \
 	$(BIN)/idemproxy demo-api --listen $(DEMO_API) & api=$$!; \

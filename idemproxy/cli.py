@@ -55,7 +55,7 @@ def check(parsed: argparse.Namespace) -> int:
         return WRONG
     settings = configuration.settings
     store = settings.store.url.partition("://")[0]
-    print(f"the configuration is fine: {len(settings.routes)} routes, {len(settings.upstreams)} upstreams, store {store}")
+    print(f"the configuration is fine (upstreams: {len(settings.upstreams)}, routes: {len(settings.routes)}, store: {store})")
     return OK
 
 
@@ -66,7 +66,7 @@ def print_config(parsed: argparse.Namespace) -> int:
         return WRONG
     from idemproxy.config.show import as_yaml  # noqa: PLC0415 - needed by this command only
 
-    sys.stdout.write(as_yaml(configuration.shape))
+    sys.stdout.write(as_yaml(configuration.shape, configuration.settings.profiles))
     return OK
 
 

@@ -15,9 +15,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import Final, TypeAlias
 
-from aiohttp import web
-
-from idemproxy.admin.app import admin_app
+from idemproxy.admin.app import admin_server
 from idemproxy.admin.health import Health
 from idemproxy.config.settings import Address, Settings, StoreSettings
 from idemproxy.observe.access_log import AccessLog, Outlet
@@ -50,7 +48,7 @@ def run(settings: Settings) -> int:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(_serve(settings))
     except (NotStartedError, StoreError) as exc:
-        _log.error("%s", exc)  # noqa: TRY400 - the message is written for whoever reads it
+        _log.error("%s", exc)
         return EXIT_NOT_STARTED
 
 
@@ -97,11 +95,8 @@ async def _serve(settings: Settings) -> int:
         exchange = Exchange(measured, leases, pools, metrics, loop)
         listener = Listener(settings.routes, pools, exchange, observe, settings.key_secret)
 
-        admin = web.AppRunner(admin_app(metrics, health), access_log=None)
-        await admin.setup()
-        stack.push_async_callback(admin.cleanup)
-        assert admin.server is not None  # noqa: S101 - it has been set up
-        await _listen(loop, admin.server, settings.admin, "admin", stack)
+        admin = await stack.enter_async_context(admin_server(metrics, health))
+        await _listen(loop, admin, settings.admin, "admin", stack)
         server = await _listen(loop, listener.server, settings.listen, "listening", stack)
         _tell(settings, store.name)
         health.started = True
@@ -159,7 +154,9 @@ async def _listen(
         server = await loop.create_server(protocols, address.host, address.port, backlog=1024)
     except OSError as exc:
         option = "listen" if what == "listening" else "admin-listen"
-        raise NotStartedError(f"cannot listen on {address}: {exc.strerror or exc}; choose another address with --{option}") from exc
+        raise NotStartedError(
+            f"cannot listen on {address}: {exc.strerror or exc}; choose another address with --{option}"
+        ) from exc
     stack.callback(server.close)
     for socket in server.sockets:
         host, port = socket.getsockname()[:2]
@@ -212,7 +209,7 @@ class _Signals:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    """uvloop's event loop where it is installed: it makes a request a quarter cheaper."""
+    """Uvloop's event loop where it is installed: it makes a request a quarter cheaper."""
     try:
         import uvloop  # noqa: PLC0415
     except ImportError:

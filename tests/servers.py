@@ -10,7 +10,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
@@ -144,6 +144,7 @@ class Relay:
         self._cut_next_reply = False
         self._cut_replies_to: bytes | None = None
         self._open: set[asyncio.StreamWriter] = set()
+        self._stirred = asyncio.Event()
 
     def cut_next_reply(self) -> None:
         """Swallow the next bytes that the server sends, and end that connection with a reset."""
@@ -158,9 +159,16 @@ class Relay:
         for writer in self._open:
             writer.transport.abort()
 
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until `condition`, which looks at what was carried, is true."""
+        while not condition():
+            self._stirred.clear()
+            await self._stirred.wait()
+
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one client until either side ends."""
         self.connections += 1
+        self._stirred.set()
         try:
             onward_reader, onward = await asyncio.open_connection("127.0.0.1", self._target_port)
         except OSError:
@@ -171,6 +179,7 @@ class Relay:
         with suppress(OSError):
             while data := await reader.read(1 << 20):
                 self.sent.append(data)
+                self._stirred.set()
                 if self._cut_replies_to is not None and self._cut_replies_to in data:
                     self._cut_next_reply = True
                 onward.write(data)

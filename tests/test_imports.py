@@ -45,7 +45,7 @@ CORE_LEANS_ON: dict[str, tuple[str, ...]] = {name: CORE_STORY[:place] + CORE_SHA
 CORE_FORBIDDEN = {"asyncio", "socket", "time", "os", "logging", "random", "secrets"}
 # Part -> the only libraries that it may import; a part that is not listed is bound by LIBRARY_HOMES alone.
 LIBRARIES_OF: dict[str, set[str]] = {
-    "core/": {"jmespath", "multipart"},
+    "core/": {"jmespath"},
     "observe/": {"orjson", "prometheus_client"},
     "store/base": set(),
     "store/measured": set(),
@@ -139,7 +139,7 @@ def test_a_broken_rule_is_reported_with_file_line_import_and_rule() -> None:
         "idemproxy/core/key.py:1: time: core is pure: time, tokens and the environment arrive as arguments",
         f"idemproxy/core/key.py:2: idemproxy.core.replay: {CORE_RULE}",
         "idemproxy/core/key.py:3: idemproxy.errors: core/ leans only on ('core/',)",
-        "idemproxy/core/key.py:4: orjson: core/ uses only these libraries: ['jmespath', 'multipart']",
+        "idemproxy/core/key.py:4: orjson: core/ uses only these libraries: ['jmespath']",
         "idemproxy/proxy/exchange.py:2: redis.asyncio: redis is at home only in ('store/redis',)",
         f"idemproxy/proxy/exchange.py:3: idemproxy.demo.api: proxy/ leans only on {lean}",
         "idemproxy/proxy/exchange.py:4: ..upstream: imports are absolute",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import orjson
@@ -13,6 +15,18 @@ from aiohttp.typedefs import Handler
 from idemproxy.admin.health import Health
 from idemproxy.core.problem import Slug, problem
 from idemproxy.observe.metrics import Metrics
+
+
+@asynccontextmanager
+async def admin_server(metrics: Metrics, health: Health) -> AsyncIterator[web.Server]:
+    """The pages as a factory of protocols for `loop.create_server`, until the context ends."""
+    runner = web.AppRunner(admin_app(metrics, health), access_log=None)
+    await runner.setup()
+    try:
+        assert runner.server is not None  # noqa: S101 - it has been set up
+        yield runner.server
+    finally:
+        await runner.cleanup()
 
 
 def admin_app(metrics: Metrics, health: Health) -> web.Application:

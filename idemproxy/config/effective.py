@@ -68,6 +68,7 @@ def _fill_in_route(
         name: getattr(route, name) if getattr(route, name) is not None else getattr(defaults, name) for name in LIMITS
     }
     said |= {
+        "match": route.match.model_copy(update={"path": route.match.path or "/**"}),
         "key": KeyShape(header=key.header or "Idempotency-Key", mode=key.mode or profile.key_mode),
         "scope": route.scope or _widen(scope, profile.scope_headers),
         "outcome": _fill_in_outcome(route.outcome, profile),

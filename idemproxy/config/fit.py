@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 
 from idemproxy.config.problem import Trail, did_you_mean
 from idemproxy.config.shape import ConfigurationShape
-from idemproxy.config.source import MISSING, Document
+from idemproxy.config.source import Document, Unreadable
 
 # What a required key gets when it is missing, so that the rest of its mapping can be looked at.
 _FILLED: Final = {"name": "unnamed", "upstream": "unnamed", "url": "http://unnamed", "headers": ["unnamed"]}
@@ -123,8 +123,8 @@ def _explain(error: ErrorDetails) -> str:
 
 
 def _empty(value: object, trail: Trail) -> list[tuple[Trail, object]]:
-    """Where a document says nothing (None), or something that could not be read (MISSING)."""
-    if value is None or value is MISSING:
+    """Where a document says nothing (None), or something that could not be read."""
+    if value is None or value is Unreadable.VALUE:
         return [(trail, value)]
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [found for step, item in inner for found in _empty(item, (*trail, step))]
@@ -156,6 +156,6 @@ def _fill_in(tree: dict[str, Any], trail: Trail, cut: set[Trail]) -> None:
     """Put something in the place of a missing key."""
     inner: Any = tree
     for step in trail[:-1]:
-        inner = inner[step] if isinstance(inner, list) or step in inner else {}
+        inner = inner[step]
     inner[trail[-1]] = _FILLED[str(trail[-1])]
     cut.add(trail)

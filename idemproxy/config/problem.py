@@ -53,5 +53,5 @@ def show_trail(trail: Trail) -> str:
 
 def did_you_mean(given: str, known: Sequence[str]) -> str:
     """` (did you mean 'x'?)` with the nearest of the known words, or nothing when none is near."""
-    nearest = difflib.get_close_matches(given, known, n=1, cutoff=0.5)
+    nearest = difflib.get_close_matches(given, [str(word) for word in known], n=1)
     return f" (did you mean {nearest[0]!r}?)" if nearest else ""

@@ -69,7 +69,7 @@ def choose(route: ProfileName | None, upstream: ProfileName | None, upstream_nam
         return route, f"{route}, chosen by the route"
     if upstream is not None:
         return upstream, f"{upstream}, chosen by the upstream {upstream_name}"
-    known = BY_HOST.get(host.lower())
+    known = BY_HOST.get(host)
     if known is not None:
         return known, f"{known}, by the upstream's host {host}"
     return "strict", "strict, the default"

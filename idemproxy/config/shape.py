@@ -8,7 +8,7 @@ What is None was not said: `effective` fills it in.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
     BaseModel,
@@ -269,10 +269,6 @@ class ConfigurationShape(Shape):
     defaults: Limits = Limits()
     routes: tuple[RouteShape, ...] | None = None
     """In the order in which they are tried. Without any, one upstream takes everything, and several are reached under /name/."""
-
-    def with_routes(self, routes: tuple[RouteShape, ...]) -> Self:
-        """The same configuration with these routes."""
-        return self.model_copy(update={"routes": routes})
 
 
 def _or_words(words: list[str], mapping: dict[str, Any]) -> dict[str, Any]:

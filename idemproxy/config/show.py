@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import yaml
 
+from idemproxy.config.effective import LIMITS
 from idemproxy.config.shape import ConfigurationShape
 
 _KEY_SECRET: Final = "${KEY_SECRET}"  # noqa: S105 - stands in the place of one
 _STORE_PASSWORD: Final = "${STORE_PASSWORD}"  # noqa: S105 - stands in the place of one
 
 
-def as_yaml(shape: ConfigurationShape) -> str:
-    """YAML that loads again to the same settings.
+def as_yaml(shape: ConfigurationShape, profiles: Mapping[str, str]) -> str:
+    """YAML that loads again to the same settings, and which profile each route has.
 
     A variable stands in the place of each secret: what is printed and then run fails, instead of running with a wrong secret.
     """
     tree = _escape(shape.model_dump(mode="json", exclude_none=True))
+    tree["routes"] = [_limits_last(route) for route in tree["routes"]]
     hidden = []
     if shape.key_secret is not None:
         tree["key_secret"] = _KEY_SECRET
@@ -28,7 +31,9 @@ def as_yaml(shape: ConfigurationShape) -> str:
     if password:
         tree["store"]["url"] = tree["store"]["url"].replace(f":{_escape(password)}@", f":{_STORE_PASSWORD}@", 1)
         hidden.append(_STORE_PASSWORD)
-    head = f"# Secrets are not shown: {' and '.join(hidden)} must be set to use this.\n" if hidden else ""
+    head = "".join(f"# profile of the route {json.dumps(name)}: {why}\n" for name, why in profiles.items())
+    if hidden:
+        head += f"# secrets are not shown: {' and '.join(hidden)} must be set to use this\n"
     return head + yaml.safe_dump(tree, sort_keys=False, default_flow_style=None, width=130, allow_unicode=True)
 
 
@@ -36,6 +41,11 @@ def json_schema() -> str:
     """The JSON Schema of a configuration file."""
     schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **ConfigurationShape.model_json_schema()}
     return json.dumps(_without_nulls(schema), indent=2) + "\n"
+
+
+def _limits_last(route: dict[str, Any]) -> dict[str, Any]:
+    """A route that begins with what sets it apart."""
+    return {name: item for name, item in route.items() if name not in LIMITS} | {name: route[name] for name in LIMITS}
 
 
 def _escape(value: Any) -> Any:  # noqa: ANN401 - any plain value
@@ -55,9 +65,10 @@ def _without_nulls(value: Any) -> Any:  # noqa: ANN401 - any JSON value
     """A schema without pydantic's titles, and in which what may be left out may not be null: the loader takes no null either."""
     match value:
         case {"anyOf": [inner, {"type": "null"}], **rest}:
-            return _without_nulls(inner | {name: item for name, item in rest.items() if item is not None})
+            return _without_nulls(inner | rest)
         case dict():
-            return {name: _without_nulls(item) for name, item in value.items() if not (name == "title" and isinstance(item, str))}
+            said = {name: item for name, item in value.items() if item is not None}
+            return {name: _without_nulls(item) for name, item in said.items() if not (name == "title" and isinstance(item, str))}
         case list():
             return [_without_nulls(item) for item in value]
         case _:

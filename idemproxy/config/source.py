@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import Final
 
@@ -16,8 +17,12 @@ import yaml
 
 from idemproxy.config.problem import Place, Problem, Trail
 
-MISSING: Final = object()
-"""Stands where a value could not be read; the reason is among the problems already."""
+
+class Unreadable(Enum):
+    """Stands where a value could not be read; the reason is among the problems already."""
+
+    VALUE = "unreadable"
+
 
 _VARIABLE = re.compile(
     r"\$(?:(?P<dollar>\$)|\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<or>:-(?P<default>[^}]*))?\}|(?P<wrong>\{[^}]*\}?))"
@@ -60,8 +65,11 @@ def read(path: Path, environ: Mapping[str, str]) -> Document:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as failure:
         mark = failure.problem_mark or failure.context_mark
+        line = mark.line + 1 if mark else 1
         reason = ", ".join(part for part in (failure.context, failure.problem) if part)
-        return _unusable(path, mark.line + 1 if mark else 1, f"this is not YAML: {reason}")
+        # The braces of a variable are YAML's own within a mapping that is written in braces.
+        hint = "; put text with ${...} in quotes" if "${" in "".join(text.split("\n")[line - 1 : line]) else ""
+        return _unusable(path, line, f"this is not YAML: {reason}{hint}")
     except yaml.reader.ReaderError as failure:
         line = text.count("\n", 0, failure.position) + 1
         return _unusable(path, line, f"this is not YAML: the character {failure.character!r} is not allowed")
@@ -147,7 +155,7 @@ class _Reader:
             return self.complain(node, trail, "this is not a value of the type that its tag or its form says")
 
     def text(self, node: yaml.ScalarNode, trail: Trail) -> object:
-        """Text with its variables replaced, or MISSING when one of them cannot be."""
+        """Text with its variables replaced, or Unreadable when one of them cannot be."""
         wrong: list[str] = []
 
         def replace(found: re.Match[str]) -> str:
@@ -166,9 +174,9 @@ class _Reader:
         text = _VARIABLE.sub(replace, str(node.value))
         for problem in wrong:
             self.complain(node, trail, problem)
-        return MISSING if wrong else text
+        return Unreadable.VALUE if wrong else text
 
     def complain(self, node: yaml.Node, trail: Trail, text: str) -> object:
-        """Note a problem at a node; the value is then MISSING."""
+        """Note a problem at a node; the value is then Unreadable."""
         self.problems.append(Problem(Place(self.origin, node.start_mark.line + 1), trail, text))
-        return MISSING
+        return Unreadable.VALUE

@@ -69,7 +69,7 @@ def meet(one: Address, other: Address) -> bool:
 def read_upstream_url(text: str) -> Origin:
     """`http://` or `https://`, host, port and base path of an upstream; nothing else has a place in its URL."""
     if "://" not in text:
-        raise ValueError(f"has no scheme: write https://{text.lstrip('/')}, or http:// where the connection is private")
+        raise ValueError("has no scheme: write https:// before it, or http:// where the connection is private")
     url, port = _split_url(text)
     if url.scheme not in {"http", "https"}:
         hint = did_you_mean(url.scheme, ("http", "https"))

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import product
 from types import MappingProxyType
 from typing import Final
 
@@ -90,6 +91,9 @@ TABLE: Final = MappingProxyType(
     }
 )
 """Every pair that can occur. A grant was made for this very request, so it has no other fingerprint."""
+
+if _missing := {*product(Situation, Match)} - {(Situation.GRANTED, Match.OTHER)} - TABLE.keys():
+    raise AssertionError(f"the table of the machine has no rule for {_missing}")
 
 
 def situation(record: Record, policy: Policy, *, patient: bool) -> Situation:

@@ -31,13 +31,13 @@ OURS: Final = frozenset({b"idempotency-status", b"idempotent-replayed", b"proxy-
 """What we say about an operation; from anyone else it would be a forgery, so it is removed in both directions."""
 
 # Fields that a client may not have removed by naming them in Connection: dropping them would change what is asked, or of whom.
-_NEVER_NAMED: Final = frozenset({b"host", b"authorization", b"content-type", b"content-encoding", b"content-length"})
+_NEVER_NAMED: Final = frozenset({b"host", b"authorization", b"content-type", b"content-encoding"})
 
 _DROPPED: Final = HOP_BY_HOP | FRAMING | OURS
 
 
 def dropped_names(fields: Fields) -> frozenset[bytes]:
-    """The lower-case names of the fields of a message that do not go on: hop-by-hop, framing, ours, and what `Connection` names."""
+    """The lower-case names of the fields that do not go on: hop-by-hop, framing, ours, and what `Connection` names."""
     connection = field_values(fields, b"connection")
     if not connection:
         return _DROPPED

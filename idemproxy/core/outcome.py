@@ -68,11 +68,12 @@ def judge_status(status: int, rule: OutcomeRule, *, has_retry_after: bool) -> Se
         return Settlement.MARK_UNKNOWN
     if status in rule.complete:
         return Settlement.COMPLETE
-    if status == 503 and has_retry_after:  # noqa: PLR2004 - the status that names a refusal for now
+    if status == 503 and has_retry_after:
         return Settlement.RELEASE
     if status in _BY_STATUS:
         return _BY_STATUS[status]
-    return Settlement.MARK_UNKNOWN if status >= 500 else Settlement.COMPLETE  # noqa: PLR2004 - server errors
+    # A 101 is the only 1xx that ends an exchange; nobody asked for it, and it says nothing of the operation.
+    return Settlement.COMPLETE if 200 <= status < 500 else Settlement.MARK_UNKNOWN
 
 
 def judge(result: AttemptResult, rule: OutcomeRule) -> Settlement:

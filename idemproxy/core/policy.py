@@ -1,4 +1,4 @@
-"""What a route wants: its rules, each a small frozen value. The configuration is turned into these; nothing else is read at run time.
+"""What a route wants: its rules, each a small frozen value. The configuration becomes these; nothing else is read at run time.
 
 Durations are seconds as floats; sizes are bytes.
 """
@@ -145,8 +145,22 @@ class Upstream:
         return (host if self.port == default else f"{host}:{self.port}").encode("ascii")
 
 
-# RFC 3986, section 6.2.2.2: an escaped unreserved character is the same character; a route must not be evaded by spelling.
-_ESCAPED_UNRESERVED = re.compile(rb"%(4[1-9A-Fa-f]|5[0-9Aa]|6[1-9A-Fa-f]|7[0-9Aa]|3[0-9]|2[DdEe]|5[Ff]|7[Ee])")
+_ESCAPE = re.compile(rb"%([0-9A-Fa-f]{2})")
+_UNRESERVED = re.compile(rb"[A-Za-z0-9\-._~]")
+
+
+def comparable_path(path: bytes) -> bytes:
+    """A path in the one spelling in which patterns and requests are compared: a route must not be evaded by spelling.
+
+    An escaped unreserved character is that character, and the digits of other escapes have no case (RFC 3986, sections
+    6.2.2.1 and 6.2.2.2).
+    """
+    return _ESCAPE.sub(_spell, path) if b"%" in path else path
+
+
+def _spell(escape: re.Match[bytes]) -> bytes:
+    octet = bytes.fromhex(escape[1].decode("ascii"))
+    return octet if _UNRESERVED.fullmatch(octet) else escape[0].upper()
 
 
 def compile_path(pattern: str) -> re.Pattern[bytes]:
@@ -156,10 +170,10 @@ def compile_path(pattern: str) -> re.Pattern[bytes]:
     """
     if not pattern.startswith("/"):
         raise ValueError(f"the path {pattern!r} does not begin with a slash")
-    head, stars, rest = pattern.partition("**")
-    if rest or (stars and not head.endswith("/")):
+    head, stars, rest = comparable_path(pattern.encode("utf-8")).partition(b"**")
+    if rest or (stars and not head.endswith(b"/")):
         raise ValueError(f"in the path {pattern!r}, `**` may stand only at the end, after a slash")
-    expression = b"[^/]*".join(re.escape(part.encode("utf-8")) for part in head.split("*"))
+    expression = b"[^/]*".join(re.escape(part) for part in head.split(b"*"))
     if stars:
         expression = expression[: -len(b"/")] + b"(?:/.*)?"
     return re.compile(expression, re.DOTALL)
@@ -196,9 +210,7 @@ class Route:
 
 def match_route(routes: Sequence[Route], request: Request, host: bytes) -> Route | None:
     """The first route that takes the request; `host` is the request's host in lower case, without port."""
-    path = request.path
-    if b"%" in path:
-        path = _ESCAPED_UNRESERVED.sub(lambda escape: bytes.fromhex(escape[1].decode("ascii")), path)
+    path = comparable_path(request.path)
     for route in routes:
         if route.takes(request, path, host):
             return route

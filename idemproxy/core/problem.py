@@ -116,6 +116,8 @@ class Problem:
         return "; ".join(parts).encode("ascii")
 
 
-def problem(slug: Slug, detail: str, *, status: int | None = None, retry_after: int | None = None, error: str | None = None) -> Problem:
+def problem(
+    slug: Slug, detail: str, *, status: int | None = None, retry_after: int | None = None, error: str | None = None
+) -> Problem:
     """A problem with the usual status of its slug unless another is given."""
     return Problem(slug, detail, KINDS[slug].status if status is None else status, retry_after, error)

@@ -2,6 +2,7 @@
 
 `Idempotency-Status` is a structured-field item (RFC 9651): a token with the parameters `key` (the key's hash), `fence`,
 `expires` (Unix time in seconds) and `unrecorded`. A replay is what was stored plus these lines, and nothing is parsed.
+The fence is a string, since it has more digits than the 15 of a structured-field integer (RFC 9651, section 3.3.1).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def status_lines(
     if key_hash is not None:
         parts.append(f'key="{key_hash}"')
     if fence is not None:
-        parts.append(f"fence={fence}")
+        parts.append(f'fence="{fence}"')
     if expires_at is not None:
         parts.append(f"expires={expires_at // MICROSECONDS}")
     if unrecorded:

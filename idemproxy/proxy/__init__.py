@@ -1,1 +1,1 @@
-"""The request's way through the house: listener, inbound, exchange, upstream, outbound; and passthrough for what is not covered."""
+"""A request's way through the house: listener, inbound, exchange, upstream, outbound; and passthrough for what is not covered."""

@@ -26,33 +26,35 @@ if TYPE_CHECKING:
 
 _REFUSALS: Final = MappingProxyType(
     {
-        Slug.KEY_REUSED: (
-            Outcome.REFUSED,
-            "This key was first used for another request to this upstream: "
-            "send a new key for a new operation, or the first request unchanged to get its answer.",
-        ),
-        Slug.IN_PROGRESS: (
-            Outcome.IN_PROGRESS,
-            "The first request with this key is still being carried out: retry it unchanged, with the same key, a little later.",
-        ),
-        Slug.OUTCOME_UNKNOWN: (
-            Outcome.UNKNOWN,
-            "A request with this key reached the upstream and its outcome is not known: "
-            "find out at the upstream whether it happened, and do not send it again under a new key before you know.",
-        ),
-        Slug.RESPONSE_UNAVAILABLE: (
-            Outcome.REFUSED,
-            "The operation was carried out, and the upstream answered with status {status}, but its answer was not kept: "
-            "do not send it again, ask the upstream for what you need.",
-        ),
-        Slug.KEY_EXPIRED: (
-            Outcome.REFUSED,
-            "The operation was carried out at {time}, with status {status}, and its answer is no longer kept: "
-            "look at the upstream before you use a new key.",
-        ),
+        Slug.KEY_REUSED: Outcome.REFUSED,
+        Slug.IN_PROGRESS: Outcome.IN_PROGRESS,
+        Slug.OUTCOME_UNKNOWN: Outcome.UNKNOWN,
+        Slug.RESPONSE_UNAVAILABLE: Outcome.REFUSED,
+        Slug.KEY_EXPIRED: Outcome.REFUSED,
     }
 )
-"""For each refusal of the machine, its outcome and its sentence; the fields in braces come from the record."""
+"""What each refusal of the machine is counted as."""
+
+_SENTENCES: Final = MappingProxyType(
+    {
+        Slug.KEY_REUSED: """
+            This key was first used for another request to this upstream:
+            send a new key for a new operation, or the first request unchanged to get its answer.""",
+        Slug.IN_PROGRESS: """
+            The first request with this key is still being carried out:
+            retry it unchanged, with the same key, a little later.""",
+        Slug.OUTCOME_UNKNOWN: """
+            A request with this key reached the upstream and its outcome is not known:
+            find out at the upstream whether it happened, and do not send it again under a new key before you know.""",
+        Slug.RESPONSE_UNAVAILABLE: """
+            The operation was carried out, and the upstream answered with status {status}, but its answer was not kept:
+            do not send it again, ask the upstream for what you need.""",
+        Slug.KEY_EXPIRED: """
+            The operation was carried out at {time}, with status {status}, and its answer is no longer kept:
+            look at the upstream before you use a new key.""",
+    }
+)
+"""What each says; the fields in braces come from the record."""
 
 RETRY_AFTER: Final = 1
 """Seconds after which a request that came too early, or met an outage, may try again."""
@@ -93,11 +95,10 @@ def refused(rule: Rule, record: Record, key_hash: str) -> Reply:
     slug = rule.slug
     if slug is None:
         raise AssertionError(f"a refusal without a reason: {rule}")
-    outcome, sentence = _REFUSALS[slug]
     settled_at = datetime.fromtimestamp((record.settled_at or record.claimed_at) // MICROSECONDS, UTC)
-    detail = sentence.format(status=record.status, time=settled_at.strftime("%Y-%m-%dT%H:%M:%SZ"))
+    detail = " ".join(_SENTENCES[slug].split()).format(status=record.status, time=settled_at.strftime("%Y-%m-%dT%H:%M:%SZ"))
     retry_after = RETRY_AFTER if slug is Slug.IN_PROGRESS else None
-    return refusal(problem(slug, detail, retry_after=retry_after), outcome, key_hash=key_hash, fence=record.fence)
+    return refusal(problem(slug, detail, retry_after=retry_after), _REFUSALS[slug], key_hash=key_hash, fence=record.fence)
 
 
 def store_unavailable(key_hash: str) -> Reply:
@@ -125,7 +126,9 @@ def outcome_unknown(outcome: Unsure, forwarded: Forwarded | None = None, told: T
 
 def relayed(head: AnswerHead, relay: Relay, settlement: Settlement, forwarded: Forwarded, told: Told) -> Reply:
     """An answer that has only begun, told as what it will be when it comes to its end."""
-    return _answered(head.status, head_bytes(head.reason, end_to_end(head.fields)), relay, head.length, settlement, forwarded, told)
+    return _answered(
+        head.status, head_bytes(head.reason, end_to_end(head.fields)), relay, head.length, settlement, forwarded, told
+    )
 
 
 def reply_to(attempted: Attempted, settlement: Settlement, forwarded: Forwarded, told: Told) -> Reply:
@@ -169,14 +172,10 @@ def _answered(
         expires_at=told.expires_at if settlement is Settlement.COMPLETE else None,
         unrecorded=told.unrecorded,
     )
-    return Reply(
-        status, head + lines, outcome, body, length, fence=told.fence, unrecorded=told.unrecorded, forwarded=forwarded
-    )
+    return Reply(status, head + lines, outcome, body, length, fence=told.fence, unrecorded=told.unrecorded, forwarded=forwarded)
 
 
 def _told_refusal(found: Problem, outcome: Outcome, forwarded: Forwarded | None, told: Told | None) -> Reply:
     if told is None:
         return refusal(found, outcome)
-    return refusal(
-        found, outcome, key_hash=told.key_hash, fence=told.fence, unrecorded=told.unrecorded, forwarded=forwarded
-    )
+    return refusal(found, outcome, key_hash=told.key_hash, fence=told.fence, unrecorded=told.unrecorded, forwarded=forwarded)

@@ -268,7 +268,7 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self._fail(Unsure("the upstream switched protocols unasked", "http_protocol_error"))
+            self._surplus = True  # on_headers_complete has failed the exchange already
         except httptools.HttpParserError as exc:
             if not self._finished:
                 self._fail(Unsure(f"the upstream's answer is not valid HTTP: {exc}", "http_protocol_error"))
@@ -329,7 +329,10 @@ class Connection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         """The head is whole: find out how the body ends."""
         status = self._parser.get_status_code()
-        if self._finished or (status < _FIRST_FINAL and status != _SWITCHING_PROTOCOLS):
+        if status == _SWITCHING_PROTOCOLS:
+            self._fail(Unsure("the upstream switched protocols unasked", "http_protocol_error"))
+            return
+        if self._finished or status < _FIRST_FINAL:
             return  # an informational answer: the final one follows
         if status > _LAST:
             self._fail(Unsure(f"the upstream's status {status} is not valid", "http_protocol_error"))

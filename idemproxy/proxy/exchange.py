@@ -128,7 +128,9 @@ class Exchange:
                     case Verb.RECLAIM, Found(record):
                         reclaim = record.fence
                     case Verb.WAIT, _ if wake is None:
-                        wake = watching.enter_context(self._store.watch(call.identity))  # and look again, now that we will be told
+                        wake = watching.enter_context(
+                            self._store.watch(call.identity)
+                        )  # and look again, now that we will be told
                     case Verb.WAIT, _ if wake is not None:
                         await wake.wait(max(0.0, min(patience - elapsed(), FALLBACK_POLL)))
                     case unknown:
@@ -168,7 +170,7 @@ class Exchange:
             else:
                 settled = await self._store.mark_unknown(call.identity, hold, status, kept)
         except StoreUnavailableError as exc:
-            _log.error("route %s: %s could not be recorded: %s", call.route.name, settlement, exc)  # noqa: TRY400 - its text is enough
+            _log.error("route %s: %s could not be recorded: %s", call.route.name, settlement, exc)
             return False
         self._metrics.settled(settlement.value, settled)
         return settled is not Settled.STALE

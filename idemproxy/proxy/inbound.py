@@ -85,7 +85,9 @@ def arrive(http: web.BaseRequest, routes: Sequence[Route], secret: bytes | None)
     if key is None:
         if rule.mode is KeyMode.REQUIRED:
             name = rule.header.decode("ascii").title()
-            detail = f"Requests on this route need a key: name the operation in the field {name}, and use that key for every retry."
+            detail = (
+                f"Requests on this route need a key: name the operation in the field {name}, and use that key for every retry."
+            )
             raise RefusedError(problem(Slug.KEY_MISSING, detail), route.name, close=True)
         return Passing(request, route, Outcome.BYPASSED)
     scope = find_scope(request.fields, route.policy.scope, secret)

@@ -27,7 +27,7 @@ _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 def elapsed() -> float:
     """Seconds on a clock that only goes forward, and goes on while the machine sleeps.
 
-    Not the event loop's time: uvloop reads its clock once an iteration, and so does not see that the process was stopped within one.
+    Not the event loop's time: uvloop reads its clock once an iteration, and does not see that the process was stopped within one.
     """
     return time.clock_gettime(_CLOCK)
 

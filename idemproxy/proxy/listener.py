@@ -109,9 +109,7 @@ class Listener:
         request = await read_body(http, covered)
         visit.request_bytes = len(request.body)
         fingerprint = await take_fingerprint(request, covered.route)
-        reply = self._exchange.start(
-            Call(request, covered.route, covered.identity, fingerprint, wait_of(request, covered.route))
-        )
+        reply = self._exchange.start(Call(request, covered.route, covered.identity, fingerprint, wait_of(request, covered.route)))
         try:
             return await asyncio.shield(reply)
         except asyncio.CancelledError:

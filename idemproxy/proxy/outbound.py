@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
@@ -11,7 +12,7 @@ from idemproxy.proxy.reply import BrokenOffError
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractStreamWriter
 
-    from idemproxy.proxy.reply import Reply
+    from idemproxy.proxy.reply import Reply, Source
 
 _BODILESS: Final = frozenset({204, 304})
 
@@ -36,52 +37,68 @@ class Written(web.StreamResponse):
         """Nothing is left to write."""
 
 
+@dataclass(frozen=True, slots=True)
+class Framing:
+    """How the end of a body is told (RFC 9112, section 6.3).
+
+    `lines` are our field lines; `chunked` says that pieces are chunks, `bodiless` that there is no body at all.
+    """
+
+    lines: bytes
+    chunked: bool
+    keep_alive: bool
+    bodiless: bool
+
+
+def frame(http: web.BaseRequest, reply: Reply) -> Framing:
+    """The framing of a reply to this request."""
+    bodiless = reply.status in _BODILESS or http.method == "HEAD"
+    is_http_1_0 = not http.version.minor
+    chunked = reply.length is None and not bodiless and not is_http_1_0
+    # An HTTP/1.0 client knows the end of a body of unknown length by the end of the connection.
+    keep_alive = http.keep_alive and not reply.close and not (reply.length is None and not bodiless and is_http_1_0)
+    lines = b""
+    if chunked:
+        lines = b"Transfer-Encoding: chunked\r\n"
+    elif reply.length is not None and reply.status not in _BODILESS:
+        lines = b"Content-Length: %d\r\n" % reply.length
+    if not keep_alive:
+        lines += b"Connection: close\r\n"
+    elif is_http_1_0:
+        lines += b"Connection: keep-alive\r\n"
+    return Framing(lines, chunked, keep_alive, bodiless)
+
+
 async def send(http: web.BaseRequest, reply: Reply) -> tuple[bool, int]:
     """Write the reply; whether the connection may stay open, and how many bytes of body were written.
 
     Raises ConnectionError when the client has gone, and BrokenOffError, with the connection cut, when the body was not whole.
     """
-    bodiless = reply.status in _BODILESS or http.method == "HEAD"
-    keep_alive = http.keep_alive and not reply.close
-    framing = b""
-    chunked = False
-    if reply.length is not None:
-        framing = b"" if reply.status in _BODILESS else b"Content-Length: %d\r\n" % reply.length
-    elif not bodiless and http.version.minor:
-        framing = b"Transfer-Encoding: chunked\r\n"
-        chunked = True
-    elif not bodiless:
-        keep_alive = False  # an HTTP/1.0 client knows the end of this body by the end of the connection
-    if not keep_alive:
-        framing += b"Connection: close\r\n"
-    elif not http.version.minor:
-        framing += b"Connection: keep-alive\r\n"
-    head = b"HTTP/1.1 %d %b%b\r\n" % (reply.status, reply.head, framing)
-    body = reply.body
-    if isinstance(body, bytes):
-        if bodiless:
-            body = b""
+    framing = frame(http, reply)
+    head = b"HTTP/1.1 %d %b%b\r\n" % (reply.status, reply.head, framing.lines)
+    if isinstance(reply.body, bytes):
+        body = b"" if framing.bodiless else reply.body
         await http.writer.write(head + body)
-        return keep_alive, len(body)
-    written = 0
+        return framing.keep_alive, len(body)
     try:
         await http.writer.write(head)
-        while piece := await body.take():
-            if not bodiless:
-                written += len(piece)
-                await _write_through(http, b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
-        if chunked:
-            await http.writer.write(b"0\r\n\r\n")
+        return framing.keep_alive, await _pass_on(http, reply.body, framing)
     except BrokenOffError:
         if http.transport is not None:
             http.transport.abort()  # the only way to say that this body is not whole
         raise
     finally:
-        body.leave()
-    return keep_alive, written
+        reply.body.leave()
 
 
-async def _write_through(http: web.BaseRequest, data: bytes) -> None:
-    """Write, and wait until the client takes it: the pace of the slower side is the pace of both."""
-    await http.writer.write(data)
-    await http.writer.drain()
+async def _pass_on(http: web.BaseRequest, body: Source, framing: Framing) -> int:
+    """Write a body as it arrives, at the pace of the slower side; how many bytes it had."""
+    written = 0
+    while piece := await body.take():
+        if not framing.bodiless:
+            written += len(piece)
+            await http.writer.write(b"%x\r\n%b\r\n" % (len(piece), piece) if framing.chunked else piece)
+            await http.writer.drain()
+    if framing.chunked:
+        await http.writer.write(b"0\r\n\r\n")
+    return written

@@ -62,6 +62,8 @@ async def pass_through(http: web.BaseRequest, passing: Passing, pool: Pool) -> A
         yield await _reply(passing, connection)
     finally:
         if upload is not None:
+            if not upload.done():
+                connection.abort()  # kept, it would give the next request to the upstream as the rest of this body
             upload.cancel()
             with suppress(asyncio.CancelledError):
                 await upload

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 class Attempted:
     """What one attempt came to.
 
-    `answer` is there when the result is `answered`; of one that was relayed, its body is what was read before it became longer
-    than can be kept, plus a little, so that it is seen to be too long. `relay`, where the answer was passed on as it came, waits for its end.
+    `answer` is there when the result is `answered`. `relay` is there when the answer was passed on as it came: it waits for its
+    end, and the answer's body is then what was read until it was longer than can be kept.
     """
 
     result: AttemptResult

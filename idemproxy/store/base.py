@@ -11,8 +11,8 @@ Common to all methods:
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from idemproxy.core.record import Identity, Record

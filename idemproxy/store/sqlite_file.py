@@ -13,6 +13,7 @@ from typing import Final
 from idemproxy.store.base import StoreError, StoreUnavailableError
 
 SCHEMA_VERSION: Final = 1
+_APPLICATION: Final = int.from_bytes(b"idem", "big")  # PRAGMA application_id: whose file this is
 
 # One row for each identity. The primary key of the table is SQLite's own row number, so that what happens at the same time
 # lies side by side on disk; only the small unique index is in the random order of hashes.
@@ -43,6 +44,7 @@ _SCHEMA: Final = (
     )
     """,
     "CREATE INDEX record_due ON record (due_at) WHERE due_at IS NOT NULL",
+    f"PRAGMA application_id = {_APPLICATION}",
     f"PRAGMA user_version = {SCHEMA_VERSION}",
 )
 
@@ -98,7 +100,7 @@ def open_file(path: Path, *, create: bool) -> sqlite3.Connection:
 
 
 def _configure(connection: sqlite3.Connection, path: Path) -> None:
-    version = _version(connection)  # before anything is written to a file that may be another program's
+    version = _version(connection, path)  # before anything is written to a file that may be another program's
     if version > SCHEMA_VERSION:
         raise StoreError(
             f"sqlite store {path}: its schema has version {version} and this program knows up to {SCHEMA_VERSION}: "
@@ -111,17 +113,18 @@ def _configure(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("PRAGMA fullfsync = ON")  # macOS: fsync alone leaves data in the drive's cache; no effect elsewhere
     connection.execute("PRAGMA checkpoint_fullfsync = ON")
     if version == 0:
-        _create_schema(connection)
+        connection.execute("BEGIN IMMEDIATE")
+        if _version(connection, path) == 0:  # another process may have been first
+            for statement in _SCHEMA:
+                connection.execute(statement)
+        connection.execute("COMMIT")
 
 
-def _create_schema(connection: sqlite3.Connection) -> None:
-    connection.execute("BEGIN IMMEDIATE")
-    if _version(connection) == 0:  # another process may have been first
-        for statement in _SCHEMA:
-            connection.execute(statement)
-    connection.execute("COMMIT")
-
-
-def _version(connection: sqlite3.Connection) -> int:
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
+def _version(connection: sqlite3.Connection, path: Path) -> int:
+    """The version of the schema; 0 for a new file. Raises StoreError when the file holds something else."""
+    version, application, tables = connection.execute(
+        "SELECT user_version, application_id, (SELECT count(*) FROM sqlite_schema) FROM pragma_user_version, pragma_application_id"
+    ).fetchone()
+    if application != _APPLICATION and (version, tables) != (0, 0):
+        raise StoreError(f"sqlite store {path}: it is the database of another program: name another path")
     return int(version)

@@ -24,7 +24,8 @@ class Row(NamedTuple):
 
 
 _KEY: Final = ("scope", "upstream", "key_hash")
-_REST: Final = (
+_REST: Final = (  # the watchers, then the fields of Record in their order
+    "watchers",
     "phase",
     "fingerprint",
     "fence",
@@ -36,14 +37,17 @@ _REST: Final = (
     "expires_at",
     "forget_at",
     "status",
-    "watchers",
     "answer",
 )
 _PHASES: Final = {phase.value: phase for phase in Phase}
 _COLUMNS: Final = ", ".join(_KEY + _REST)
 # A cross join is carried out in the order in which it is written: each identity asked for is looked up in the index.
 _MATCHING: Final = "FROM asked CROSS JOIN record ON (scope, upstream, key_hash) = (a, b, c)"
-_SIZES: Final = (64, 8, 1)  # few distinct statements, each prepared once for a connection
+_SELECT_DUE: Final = (
+    f"SELECT {', '.join((_KEY + _REST)[:-1])}, NULL "  # noqa: S608 -- our own names
+    "FROM record WHERE due_at <= ? ORDER BY due_at LIMIT ?"
+)
+_SIZES: Final = (64, 32, 16, 8, 4, 2, 1)  # few distinct statements, so that each is prepared once for a connection
 
 
 def load(connection: sqlite3.Connection, identities: Sequence[Identity]) -> dict[Identity, Row]:
@@ -57,8 +61,7 @@ def load(connection: sqlite3.Connection, identities: Sequence[Identity]) -> dict
 
 def load_due(connection: sqlite3.Connection, now: int, limit: int) -> dict[Identity, Row]:
     """The rows, at most `limit`, that time alone changes by `now`; without their answers, which go."""
-    query = f"SELECT {_COLUMNS} FROM record WHERE due_at <= ? ORDER BY due_at LIMIT ?"  # noqa: S608 -- our own column names
-    return {Identity(*row[:3]): _row((*row[:-1], None)) for row in connection.execute(query, (now, limit))}
+    return {Identity(*row[:3]): _row(row) for row in connection.execute(_SELECT_DUE, (now, limit))}
 
 
 def save(connection: sqlite3.Connection, changed: Mapping[Identity, Row | None]) -> None:
@@ -111,8 +114,8 @@ def _key(identity: Identity) -> tuple[str, str, str]:
 
 
 def _row(values: tuple[Any, ...]) -> Row:
-    *_, watchers, answer = values
-    return Row(Record(_PHASES[values[3]], *values[4:14], answer), tuple(map(int, watchers.split())))
+    _, _, _, watchers, phase, *rest = values
+    return Row(Record(_PHASES[phase], *rest), tuple(map(int, watchers.split())))
 
 
 def _values(identity: Identity, row: Row) -> tuple[object, ...]:
@@ -121,6 +124,7 @@ def _values(identity: Identity, row: Row) -> tuple[object, ...]:
         identity.scope,
         identity.upstream,
         identity.key_hash,
+        " ".join(map(str, row.watchers)),
         record.phase.value,
         record.fingerprint,
         record.fence,
@@ -132,6 +136,5 @@ def _values(identity: Identity, row: Row) -> tuple[object, ...]:
         record.expires_at,
         record.forget_at,
         record.status,
-        " ".join(map(str, row.watchers)),
         record.answer,
     )

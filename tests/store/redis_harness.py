@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
 from typing import Final
 
 from redis.asyncio import Redis
@@ -17,7 +16,7 @@ TIMES: Final = (b"claimed_at", b"lease_until", b"settled_at", b"expires_at", b"f
 class RedisHarness:
     """Records under a prefix of their own on the server at `url`."""
 
-    name: Final = "redis"
+    name = "redis"
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -42,8 +41,8 @@ class RedisHarness:
                     if fields.get(name):
                         await self._client.hincrby(key, name, -back)
             left = await self._client.pttl(key)  # milliseconds; negative when it has no expiry
-            if left > 0:
-                await self._client.pexpire(key, max(1, left - back // 1000))
+            if left >= 0:
+                await self._client.pexpire(key, left - back // 1000)  # which deletes it, when that is not positive
 
     async def lose(self, identity: Identity) -> None:
         """Delete a record behind everyone's back."""
@@ -56,7 +55,7 @@ class RedisHarness:
         await self._client.aclose()
 
 
-def keys(prefix: str, identity: Identity) -> Iterable[str]:
+def keys(prefix: str, identity: Identity) -> tuple[str, str]:
     """The keys of a record, and of its answer."""
     record = f"{prefix}{{{identity}}}"
     return record, f"{record}:answer"

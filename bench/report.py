@@ -1,0 +1,121 @@
+"""What is shown: a table for people, and the same as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from bench.lineup import Ratio
+from bench.machine import Cores, described
+from bench.measure import Cell, Effort, Row
+from bench.wire import ANSWER_BYTES, REQUEST_BYTES
+
+_HEAD = ("server", "work", "conns", "req/s", "range", "p50 ms", "p99 ms", "+p50 ms", "CPU µs", "server %", "load %", "MiB")
+
+
+def added_ms(rows: Mapping[Cell, Row], row: Row, quantile: str) -> float | None:
+    """Latency beyond the direct call's, `quantile` being p50_ms or p99_ms; None for the direct call itself."""
+    direct = rows.get((row.series.direct, row.connections))
+    if direct is None or direct is row:
+        return None
+    added: float = getattr(row, quantile).median - getattr(direct, quantile).median
+    return added
+
+
+def table(rows: Mapping[Cell, Row]) -> str:
+    """One line for each series and number of connections."""
+    lines = [_HEAD, *(_cells(rows, row) for row in rows.values())]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(
+            text.ljust(width) if place < 2 else text.rjust(width)
+            for place, (text, width) in enumerate(zip(line, widths, strict=True))
+        )
+        for line in lines
+    )
+
+
+def _cells(rows: Mapping[Cell, Row], row: Row) -> tuple[str, ...]:
+    rate = row.requests_per_second
+    added = added_ms(rows, row, "p50_ms")
+    return (
+        row.series.server,
+        row.series.work,
+        str(row.connections),
+        f"{rate.median:,.0f}",
+        f"{rate.low:,.0f}–{rate.high:,.0f}",
+        f"{row.p50_ms.median:.2f}",
+        f"{row.p99_ms.median:.2f}",
+        "" if added is None else f"{added:.2f}",
+        f"{row.cpu_us_per_request.median:.0f}",
+        f"{row.server_share.median * 100:.0f}",
+        f"{row.load_share.median * 100:.0f}{'*' if row.is_load_bound else ' '}",
+        f"{row.server_mib.median:.0f}",
+    )
+
+
+def ratio_lines(found: Mapping[Ratio, float]) -> str:
+    """One line for each ratio: its value, what it divides, and what is wanted."""
+    return "\n".join(
+        f"{ratio.name:28} {value:6.2f}   {ratio.of} by {ratio.against}"
+        + ("" if ratio.target is None else f", wanted: {ratio.target:g}")
+        for ratio, value in found.items()
+    )
+
+
+def warnings(rows: Mapping[Cell, Row]) -> list[str]:
+    """What makes figures of this run mean less than they seem to."""
+    busy = [f"{row.series} at {row.connections}" for row in rows.values() if row.generator_share.median > 0.9]
+    bound = [f"{row.series} at {row.connections}" for row in rows.values() if row.is_load_bound]
+    wide = [
+        f"{row.series} at {row.connections}"
+        for row in rows.values()
+        if row.requests_per_second.high > 1.25 * row.requests_per_second.low
+    ]
+    told = []
+    if busy:
+        told.append(f"the generator itself was the limit, above 90 % of its core: {', '.join(busy)}")
+    if bound:
+        told.append(f"the core of the load was full (*), the server could do more: {', '.join(bound)}")
+    if wide:
+        told.append(f"rounds differ by more than 25 %, something else used the machine: {', '.join(wide)}")
+    return told
+
+
+def document(
+    effort: Effort,
+    cores: Cores,
+    rows: Mapping[Cell, Row],
+    found: Mapping[Ratio, float],
+    skipped: Mapping[str, str],
+    finished: str,
+) -> dict[str, Any]:
+    """The results as JSON values; shares are of one core, latencies in milliseconds, each figure with its median and range."""
+    return {
+        "finished": finished,
+        "machine": described(cores),
+        "effort": {**asdict(effort), "request_bytes": REQUEST_BYTES, "answer_bytes": ANSWER_BYTES},
+        "ratios": {ratio.name: round(value, 3) for ratio, value in found.items()},
+        "added_p50_ms": {
+            f"{row.series}@{row.connections}": round(added, 4)
+            for row in rows.values()
+            if (added := added_ms(rows, row, "p50_ms")) is not None
+        },
+        "series": [_series(rows, row) for row in rows.values()],
+        "skipped": dict(skipped),
+        "warnings": warnings(rows),
+    }
+
+
+def _series(rows: Mapping[Cell, Row], row: Row) -> dict[str, Any]:
+    figures = {name: value for name, value in asdict(row).items() if isinstance(value, dict) and name != "series"}
+    return {
+        "server": row.series.server,
+        "work": row.series.work,
+        "connections": row.connections,
+        **{name: {edge: round(value, 4) for edge, value in spread.items()} for name, spread in figures.items()},
+        "added_p50_ms": added_ms(rows, row, "p50_ms"),
+        "added_p99_ms": added_ms(rows, row, "p99_ms"),
+        "load_bound": row.is_load_bound,
+    }

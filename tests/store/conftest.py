@@ -1,0 +1,34 @@
+"""One harness for each store; a test that asks for `harness` runs against all of them, on real files and a real server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.servers import redis_server
+from tests.store.harness import Harness, MemoryHarness, SqliteHarness
+from tests.store.redis_harness import RedisHarness
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> Iterator[str]:
+    """A server that is started for the first test that needs one."""
+    with redis_server() as server:
+        yield server.url
+
+
+@pytest.fixture(params=["memory", "sqlite", "redis"])
+async def harness(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Harness]:
+    """An empty store of each kind."""
+    made: Harness
+    match request.param:
+        case "memory":
+            made = MemoryHarness()
+        case "sqlite":
+            made = SqliteHarness(tmp_path)
+        case _:
+            made = RedisHarness(request.getfixturevalue("redis_url"))
+    yield made
+    await made.close()

@@ -1,0 +1,569 @@
+"""The contract of all stores, promise by promise: what store.base and core.transition say, on every store there is."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from dataclasses import replace
+
+import pytest
+
+from idemproxy.core.record import MICROSECONDS, Identity, Phase, Record
+from idemproxy.core.transition import Found, Granted, Hold, Settled
+from idemproxy.store.base import Store
+from tests.store.harness import Harness
+from tests.store.steps import ANSWER, EXPIRED_MARK, LEASE, RETENTION, WITHIN, ask, completion, found, granted, identity
+
+ME = identity()
+DAY = 86_400
+YEAR = 366 * DAY
+
+Settle = Callable[[Store, Identity, Hold], Awaitable[Settled]]
+SETTLEMENTS: dict[str, Settle] = {
+    "complete": lambda store, of, hold: store.complete(of, hold, completion()),
+    "release": lambda store, of, hold: store.release(of, hold),
+    "mark_unknown": lambda store, of, hold: store.mark_unknown(of, hold, 500, ANSWER),
+}
+
+
+@pytest.fixture
+async def store(harness: Harness) -> Store:
+    """A store, empty and started."""
+    return await harness.open()
+
+
+async def phases(store: Store, *identities: Identity) -> list[Phase | None]:
+    """The phase of each record, None where there is none."""
+    records = [await store.read(each) for each in identities]
+    return [record and record.phase for record in records]
+
+
+async def test_a_started_store_is_named_and_can_take_writes(harness: Harness, store: Store) -> None:
+    """`check` returns when the store can take writes, and `name` is the value of the metrics' label."""
+    await store.check()
+
+    assert harness.name == store.name
+
+
+# Claims
+
+
+async def test_one_of_many_concurrent_claims_is_granted(harness: Harness) -> None:
+    """Of claims that arrive together, in two processes, one is granted; all others find it in flight."""
+    stores = [await harness.open(), await harness.open()]
+
+    results = await asyncio.gather(*[stores[number % 2].claim(ME, ask()) for number in range(40)])
+
+    holds = [result.hold for result in results if isinstance(result, Granted)]
+    records = [result.record for result in results if isinstance(result, Found)]
+    assert (1, 39) == (len(holds), len(records))
+    assert {(Phase.IN_FLIGHT, holds[0].fence, holds[0].owner)} == {(each.phase, each.fence, each.owner) for each in records}
+
+
+async def test_a_granted_claim_holds_what_was_asked(store: Store) -> None:
+    """The hold carries the asker's owner, fingerprint and route; its fence is the time of the claim."""
+    hold = await granted(store, ME, ask("v1:this", owner="me"))
+
+    assert ("me", "v1:this", "charges", hold.fence) == (hold.owner, hold.fingerprint, hold.route, hold.claimed_at)
+
+
+async def test_a_record_in_flight_is_found_as_it_was_claimed(store: Store) -> None:
+    """Whoever asks next, also with another fingerprint, is shown the record in flight and not granted."""
+    hold = await granted(store, ME)
+
+    record = await found(store, ME, ask("v1:other"))
+
+    assert record == Record(
+        phase=Phase.IN_FLIGHT,
+        fingerprint=hold.fingerprint,
+        fence=hold.fence,
+        owner=hold.owner,
+        route=hold.route,
+        claimed_at=hold.claimed_at,
+        lease_until=hold.claimed_at + LEASE,
+    )
+
+
+async def test_the_same_owner_gets_the_same_hold_again(harness: Harness, store: Store) -> None:
+    """A claim asked again by its owner, its first reply lost, is the same claim: also through another process, and later."""
+    wish = ask()
+    first = await granted(store, ME, wish)
+    assert first == await granted(store, ME, wish)
+    await harness.advance(5)
+    other = await harness.open()
+
+    later = await granted(other, ME, wish)
+
+    assert (first.fence, first.owner) == (later.fence, later.owner)
+
+
+async def test_two_scopes_and_two_upstreams_are_apart(store: Store) -> None:
+    """The same key in another scope or for another upstream is another operation."""
+    apart = [identity("a"), identity("b"), identity("a", scope="other"), identity("a", upstream="airline")]
+    for each in apart[:-1]:
+        await granted(store, each)
+
+    assert [Phase.IN_FLIGHT] * 3 + [None] == await phases(store, *apart)
+
+
+@pytest.mark.parametrize("settled_as", ["unknown", "expired"])
+@pytest.mark.parametrize(
+    ("wrong_fence", "wrong_fingerprint", "expected"),
+    [(False, False, Granted), (True, False, Found), (False, True, Found), (True, True, Found)],
+)
+async def test_a_reclaim_needs_the_right_fence_and_fingerprint(
+    harness: Harness, store: Store, settled_as: str, wrong_fence: bool, wrong_fingerprint: bool, expected: type
+) -> None:
+    """An unknown or expired record is granted anew to whoever names its fence and asks the same thing, and to no one else."""
+    hold = await granted(store, ME)
+    if settled_as == "unknown":
+        await store.mark_unknown(ME, hold, 500, ANSWER)
+    else:
+        await store.complete(ME, hold, completion())
+        await harness.advance(DAY + 1)
+    before = await store.read(ME)
+    assert before is not None
+    assert settled_as == before.phase
+
+    wish = ask("v1:other" if wrong_fingerprint else "v1:same", reclaim=hold.fence - 1 if wrong_fence else hold.fence)
+    result = await store.claim(ME, wish)
+
+    assert expected is type(result)
+    after = await store.read(ME)
+    assert after is not None
+    if isinstance(result, Granted):
+        taken = result.hold
+        assert taken.fence > hold.fence
+        assert after == Record(
+            Phase.IN_FLIGHT, "v1:same", taken.fence, wish.owner, "charges", taken.claimed_at, taken.claimed_at + LEASE
+        )
+    else:
+        assert before == after
+
+
+@pytest.mark.parametrize("completed", [False, True])
+async def test_a_reclaim_of_another_phase_is_not_granted(store: Store, completed: bool) -> None:
+    """A record in flight or completed cannot be run again, whatever fence is named."""
+    hold = await granted(store, ME)
+    if completed:
+        await store.complete(ME, hold, completion())
+
+    record = await found(store, ME, ask(reclaim=hold.fence))
+
+    assert (Phase.COMPLETED if completed else Phase.IN_FLIGHT, hold.fence) == (record.phase, record.fence)
+
+
+async def test_fences_grow_and_are_never_given_again(harness: Harness, store: Store) -> None:
+    """After a release, a reclaim, a loss and a forget, the next fence is above all that were given before."""
+    holds = [await granted(store, ME)]
+    await store.release(ME, holds[-1])
+    holds.append(await granted(store, ME))
+    await store.mark_unknown(ME, holds[-1], None, None)
+    holds.append(await granted(store, ME, ask(reclaim=holds[-1].fence)))
+    await harness.lose(ME)
+    holds.append(await granted(store, ME))
+    await store.complete(ME, holds[-1], completion())
+    await harness.advance(8 * DAY + 1)
+    holds.append(await granted(store, ME))
+
+    growing = [before.fence < after.fence for before, after in itertools.pairwise(holds)]
+    assert [True] * 4 == growing
+    assert 5 == len({(hold.fence, hold.owner) for hold in holds})
+
+
+# Time
+
+
+@pytest.mark.parametrize("seconds", [16, 100 * YEAR])
+async def test_a_lease_that_is_over_makes_unknown_never_absent(harness: Harness, store: Store, seconds: int) -> None:
+    """The holder may have sent its request: whoever asks after the lease finds `unknown`, also a hundred years later."""
+    hold = await granted(store, ME)
+    await harness.advance(seconds)
+
+    seen = await store.read(ME)
+    record = await found(store, ME)
+
+    assert seen is not None
+    assert (Phase.UNKNOWN, hold.fence, hold.owner, None, None) == (
+        record.phase,
+        record.fence,
+        record.owner,
+        record.expires_at,
+        record.forget_at,
+    )
+    assert Phase.UNKNOWN is seen.phase
+    assert record == await store.read(ME)
+
+
+async def test_an_unknown_record_never_expires(harness: Harness, store: Store) -> None:
+    """What only the upstream knows stays, with the answer that it came with, until someone settles it."""
+    hold = await granted(store, ME)
+    await store.mark_unknown(ME, hold, 502, ANSWER)
+    await harness.advance(100 * YEAR)
+
+    record = await found(store, ME)
+
+    assert (Phase.UNKNOWN, 502, ANSWER) == (record.phase, record.status, record.answer)
+
+
+async def test_a_completed_record_expires_and_then_goes(harness: Harness, store: Store) -> None:
+    """At the end of its retention the answer goes and the status stays; at the end of its mark nothing is left."""
+    hold = await granted(store, ME)
+    await store.complete(ME, hold, completion())
+    seen = []
+    for seconds in (DAY - 10, 20, 7 * DAY - 30, 30):
+        await harness.advance(seconds)
+        record = await store.read(ME)
+        seen.append(record and (record.phase, record.status, record.answer))
+
+    expired = (Phase.EXPIRED, 201, None)
+    assert [(Phase.COMPLETED, 201, ANSWER), expired, expired, None] == seen
+
+
+async def test_a_claim_finds_an_expired_record_and_takes_a_forgotten_one(harness: Harness, store: Store) -> None:
+    """Within the mark a claim is told that it happened; after it the key is free, without a trace of the first answer."""
+    hold = await granted(store, ME)
+    await store.complete(ME, hold, completion())
+    await harness.advance(DAY + 1)
+    record = await found(store, ME)
+    assert (Phase.EXPIRED, 201, None) == (record.phase, record.status, record.answer)
+    await harness.advance(7 * DAY)
+
+    again = await granted(store, ME)
+
+    record = await found(store, ME)
+    assert (Phase.IN_FLIGHT, again.fence, None, None, None) == (
+        record.phase,
+        record.fence,
+        record.settled_at,
+        record.forget_at,
+        record.status,
+    )
+
+
+# Renewal
+
+
+async def test_a_renewed_lease_lives_on(harness: Harness, store: Store) -> None:
+    """A heartbeat counts from now: twice ten seconds do not end a lease of fifteen that was renewed in between."""
+    hold = await granted(store, ME)
+    await harness.advance(10)
+    assert [True] == list(await store.renew([(ME, hold)], LEASE))
+    await harness.advance(10)
+
+    assert [Phase.IN_FLIGHT] == await phases(store, ME)
+    await harness.advance(6)
+    assert [Phase.UNKNOWN] == await phases(store, ME)
+
+
+async def test_many_leases_are_renewed_at_once(store: Store) -> None:
+    """One call has one answer for each hold, in order: true in flight; false completed, unknown, lost, and of another fence."""
+    ids = [identity(name) for name in ("alive", "completed", "unknown", "lost", "reclaimed", "alive too")]
+    holds = [await granted(store, each) for each in ids]
+    await store.complete(ids[1], holds[1], completion())
+    await store.mark_unknown(ids[2], holds[2], None, None)
+    await store.release(ids[3], holds[3])
+    await store.mark_unknown(ids[4], holds[4], None, None)
+    taken = await granted(store, ids[4], ask(reclaim=holds[4].fence))
+
+    renewed = await store.renew([*zip(ids, holds, strict=True), (ids[4], taken)], 2 * LEASE)
+
+    assert [True, False, False, False, False, True, True] == list(renewed)
+    assert [Phase.IN_FLIGHT, Phase.COMPLETED, Phase.UNKNOWN, None, Phase.IN_FLIGHT, Phase.IN_FLIGHT] == await phases(store, *ids)
+
+
+async def test_nothing_is_renewed_by_an_empty_call(store: Store) -> None:
+    """A heartbeat with nothing in flight has no answers."""
+    assert [] == list(await store.renew([], LEASE))
+
+
+# Completion
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [ANSWER, bytes(range(256)) * 4096, b"", b"\x00", None],
+    ids=["bytes", "1 MiB of every byte", "empty", "a zero byte", "not kept"],
+)
+async def test_an_answer_comes_back_byte_for_byte(harness: Harness, store: Store, answer: bytes | None) -> None:
+    """What was completed is found, by every process, as it was given; an empty answer is not a missing one."""
+    hold = await granted(store, ME)
+
+    settled = await store.complete(ME, hold, completion(answer, status=299))
+
+    other = await harness.open()
+    record = await found(other, ME)
+    assert Settled.WRITTEN is settled
+    assert answer == record.answer
+    assert record.settled_at is not None
+    assert record == Record(
+        phase=Phase.COMPLETED,
+        fingerprint="v1:same",
+        fence=hold.fence,
+        owner=hold.owner,
+        route="charges",
+        claimed_at=hold.claimed_at,
+        lease_until=hold.claimed_at + LEASE,
+        settled_at=record.settled_at,
+        expires_at=record.settled_at + RETENTION,
+        forget_at=record.settled_at + RETENTION + EXPIRED_MARK,
+        status=299,
+        answer=answer,
+    )
+
+
+async def test_a_completion_by_an_old_fence_changes_nothing(store: Store) -> None:
+    """A holder that wakes after another was granted is told so; what the new holder does stands."""
+    old = await granted(store, ME)
+    await store.mark_unknown(ME, old, None, None)
+    new = await granted(store, ME, ask(reclaim=old.fence))
+
+    assert Settled.STALE is await store.complete(ME, old, completion(b"old"))
+    assert Settled.WRITTEN is await store.complete(ME, new, completion(b"new"))
+    assert Settled.STALE is await store.complete(ME, old, completion(b"old"))
+    record = await found(store, ME)
+    assert (new.fence, b"new") == (record.fence, record.answer)
+
+
+async def test_the_nonce_tells_two_equal_fences_apart(store: Store) -> None:
+    """If the clock was set back, a fence may come again, but not with the same owner: the other one is stale."""
+    hold = await granted(store, ME)
+    twin = replace(hold, owner="someone-else")
+
+    assert [Settled.STALE] * 3 == [await settle(store, ME, twin) for settle in SETTLEMENTS.values()]
+    assert [False] == list(await store.renew([(ME, twin)], LEASE))
+    assert [Phase.IN_FLIGHT] == await phases(store, ME)
+
+
+@pytest.mark.parametrize("by", ["lease", "mark"])
+async def test_a_late_completion_settles_an_unknown_record(harness: Harness, store: Store, by: str) -> None:
+    """A holder that comes back late, with the current fence, still says what happened."""
+    hold = await granted(store, ME)
+    if by == "lease":
+        await harness.advance(16)
+        assert Phase.UNKNOWN is (await found(store, ME)).phase
+    else:
+        await store.mark_unknown(ME, hold, 500, b"an error")
+
+    assert Settled.WRITTEN is await store.complete(ME, hold, completion())
+    record = await found(store, ME)
+    assert (Phase.COMPLETED, 201, ANSWER) == (record.phase, record.status, record.answer)
+
+
+async def test_the_completion_of_a_lost_record_writes_it_anew(harness: Harness, store: Store) -> None:
+    """The effect is a fact, whoever forgot it: the record is there again, and the holder is told that it was lost."""
+    hold = await granted(store, ME)
+    await harness.lose(ME)
+
+    assert Settled.REWRITTEN is await store.complete(ME, hold, completion())
+    record = await found(store, ME)
+    assert (Phase.COMPLETED, hold.fence, hold.owner, hold.fingerprint, hold.route, hold.claimed_at, ANSWER) == (
+        record.phase,
+        record.fence,
+        record.owner,
+        record.fingerprint,
+        record.route,
+        record.claimed_at,
+        record.answer,
+    )
+
+
+async def test_a_lost_record_that_someone_else_holds_is_not_overwritten(harness: Harness, store: Store) -> None:
+    """After a loss the next claim is granted; the first holder's writes are stale then."""
+    first = await granted(store, ME)
+    await harness.lose(ME)
+    await granted(store, ME)
+
+    assert [Settled.STALE] * 3 == [await settle(store, ME, first) for settle in SETTLEMENTS.values()]
+    assert [Phase.IN_FLIGHT] == await phases(store, ME)
+
+
+async def test_a_completion_may_be_repeated(harness: Harness, store: Store) -> None:
+    """The same completion again, its first reply lost, is written and changes nothing, also after the answer has expired."""
+    hold = await granted(store, ME)
+    await store.complete(ME, hold, completion())
+    before = await store.read(ME)
+
+    assert Settled.WRITTEN is await store.complete(ME, hold, completion(b"another"))
+    assert before == await store.read(ME)
+    await harness.advance(DAY + 1)
+    assert Settled.WRITTEN is await store.complete(ME, hold, completion())
+    assert [Phase.EXPIRED] == await phases(store, ME)
+
+
+# Release
+
+
+async def test_a_release_frees_the_key(store: Store) -> None:
+    """What was proven not to have happened leaves nothing: the next claim is granted. A release may be repeated."""
+    hold = await granted(store, ME)
+
+    assert [Settled.WRITTEN] * 2 == [await store.release(ME, hold), await store.release(ME, hold)]
+    assert [None] == await phases(store, ME)
+    await granted(store, ME)
+    assert Settled.STALE is await store.release(ME, hold)
+    assert [Phase.IN_FLIGHT] == await phases(store, ME)
+
+
+async def test_an_unknown_record_can_be_released_by_its_holder(store: Store) -> None:
+    """A holder that learns that nothing was executed frees the key also when the record is unknown already."""
+    hold = await granted(store, ME)
+    await store.mark_unknown(ME, hold, 500, ANSWER)
+
+    assert Settled.WRITTEN is await store.release(ME, hold)
+    assert [None] == await phases(store, ME)
+
+
+@pytest.mark.parametrize("seconds", [0, DAY + 1])
+async def test_a_completed_record_is_not_released(harness: Harness, store: Store, seconds: int) -> None:
+    """What happened cannot be freed by its holder, neither completed nor expired."""
+    hold = await granted(store, ME)
+    await store.complete(ME, hold, completion())
+    await harness.advance(seconds)
+    before = await store.read(ME)
+
+    assert Settled.STALE is await store.release(ME, hold)
+    assert before == await store.read(ME)
+
+
+# Marking unknown
+
+
+@pytest.mark.parametrize(("status", "answer"), [(None, None), (500, ANSWER), (502, b""), (504, None)])
+async def test_a_mark_keeps_status_and_answer(store: Store, status: int | None, answer: bytes | None) -> None:
+    """An error of the upstream stays with the unknown record, byte for byte; a mark may be repeated."""
+    hold = await granted(store, ME)
+
+    marks = [await store.mark_unknown(ME, hold, status, answer) for _ in range(2)]
+
+    record = await found(store, ME)
+    assert [Settled.WRITTEN] * 2 == marks
+    assert (Phase.UNKNOWN, status, answer, None, None) == (
+        record.phase,
+        record.status,
+        record.answer,
+        record.expires_at,
+        record.forget_at,
+    )
+
+
+async def test_a_mark_on_a_lost_record_writes_it_anew(harness: Harness, store: Store) -> None:
+    """That something may have happened is a fact as well: the record is unknown again, not absent."""
+    hold = await granted(store, ME)
+    await harness.lose(ME)
+
+    assert Settled.REWRITTEN is await store.mark_unknown(ME, hold, 500, ANSWER)
+    record = await found(store, ME)
+    assert (Phase.UNKNOWN, hold.fence, 500, ANSWER) == (record.phase, record.fence, record.status, record.answer)
+
+
+async def test_a_completed_record_is_not_marked(store: Store) -> None:
+    """What is known stays known."""
+    hold = await granted(store, ME)
+    await store.complete(ME, hold, completion())
+
+    assert Settled.STALE is await store.mark_unknown(ME, hold, 500, b"late")
+    record = await found(store, ME)
+    assert (Phase.COMPLETED, 201, ANSWER) == (record.phase, record.status, record.answer)
+
+
+# Reading
+
+
+async def test_a_read_changes_nothing(harness: Harness, store: Store) -> None:
+    """Reading an absent record makes none; reading one whose lease is over does not take the renewal from its holder."""
+    assert None is await store.read(ME)
+    hold = await granted(store, ME)
+    await harness.advance(16)
+    assert [Phase.UNKNOWN] == await phases(store, ME)
+
+    assert [True] == list(await store.renew([(ME, hold)], LEASE))
+    assert [Phase.IN_FLIGHT] == await phases(store, ME)
+
+
+# Waking
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["same process", "another process"])
+@pytest.mark.parametrize("settlement", SETTLEMENTS)
+async def test_a_settlement_wakes_those_who_watch(harness: Harness, store: Store, settlement: str, elsewhere: bool) -> None:
+    """Every waiter of a record in flight returns at once when it is settled, in the holder's process and in another."""
+    hold = await granted(store, ME)
+    waiting = await harness.open() if elsewhere else store
+    with ExitStack() as watched:
+        wakes = [watched.enter_context(waiting.watch(ME)) for _ in range(3)]
+        assert isinstance(await waiting.claim(ME, ask(), watched=True), Found)
+        waits = [asyncio.create_task(wake.wait(60)) for wake in wakes]
+
+        await SETTLEMENTS[settlement](store, ME, hold)
+        _, late = await asyncio.wait(waits, timeout=WITHIN)
+
+    assert set() == late
+
+
+async def test_a_wake_before_the_wait_is_not_missed(harness: Harness, store: Store) -> None:
+    """A settlement between `watch` and `wait` ends the wait at once."""
+    hold = await granted(store, ME)
+    with store.watch(ME) as wake:
+        await store.claim(ME, ask(), watched=True)
+        await store.complete(ME, hold, completion())
+
+        async with asyncio.timeout(WITHIN):
+            await wake.wait(60)
+
+
+async def test_a_wait_ends_by_itself(store: Store) -> None:
+    """Without a settlement the wait returns after its time, without an error."""
+    await granted(store, ME)
+    with store.watch(ME) as wake:
+        async with asyncio.timeout(WITHIN):
+            await wake.wait(0.01)
+
+
+async def test_a_settlement_wakes_no_one_else(harness: Harness, store: Store) -> None:
+    """Who watches another record of the same data sleeps on."""
+    other = identity("other")
+    holds = [await granted(store, each) for each in (ME, other)]
+    waiting = await harness.open()
+    with waiting.watch(ME) as mine, waiting.watch(other) as theirs:
+        for each in (ME, other):
+            await waiting.claim(each, ask(), watched=True)
+        asleep = asyncio.create_task(theirs.wait(60))
+        awake = asyncio.create_task(mine.wait(60))
+
+        await store.release(ME, holds[0])
+        await asyncio.wait([awake], timeout=WITHIN)
+
+        assert [True, False] == [awake.done(), asleep.done()]
+        await store.release(other, holds[1])
+        await asyncio.wait([asleep], timeout=WITHIN)
+        assert asleep.done()
+
+
+# Callers that leave
+
+
+async def test_a_caller_that_leaves_tears_nothing(store: Store) -> None:
+    """Cancelling callers in the middle neither harms their neighbours nor half does what they asked."""
+    ids = [identity(f"key-{number}") for number in range(20)]
+    tasks = [asyncio.create_task(store.claim(each, ask(lease=MICROSECONDS * 600))) for each in ids]
+    await asyncio.sleep(0)
+    for task in tasks[::2]:
+        task.cancel()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+
+    assert [Granted] * 10 == [type(result) for result in results[1::2]]
+    assert [Phase.IN_FLIGHT] * 10 == await phases(store, *ids[1::2])
+    assert {None, Phase.IN_FLIGHT} >= set(await phases(store, *ids[::2]))
+
+
+async def test_two_openings_see_each_others_writes_at_once(harness: Harness) -> None:
+    """What one process was told is written is what the next call of another finds."""
+    first, second = await harness.open(), await harness.open()
+    hold = await granted(first, ME)
+    assert Phase.IN_FLIGHT is (await found(second, ME)).phase
+
+    assert Settled.WRITTEN is await second.complete(ME, hold, completion())
+    assert Phase.COMPLETED is (await found(first, ME)).phase

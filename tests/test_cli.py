@@ -1,0 +1,194 @@
+"""The commands: what they print where, how they end, and what they do not import."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+import yaml
+
+from idemproxy import __version__
+from idemproxy.cli import main
+
+EXAMPLE = Path(__file__).parents[1] / "config" / "every-key.yaml"
+NO_UPSTREAM = "idemproxy: there is no upstream: give --upstream URL, or describe one under `upstreams` in a file\n"
+
+
+class Admin(HTTPServer):
+    """An admin listener whose answers are told beforehand; the last one stays. `asked` are the paths that were requested."""
+
+    def __init__(self, *statuses: int) -> None:
+        super().__init__(("127.0.0.1", 0), _Answer)
+        self.statuses = list(statuses)
+        self.asked: list[str] = []
+
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+        return f"127.0.0.1:{self.server_port}"
+
+
+class _Answer(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        assert isinstance(self.server, Admin)
+        self.server.asked.append(self.path)
+        statuses = self.server.statuses
+        self.send_response(statuses.pop(0) if len(statuses) > 1 else statuses[0])
+        self.end_headers()
+        self.wfile.write(b"the reason")
+
+    def log_message(self, *_: object) -> None:
+        """Stay quiet."""
+
+
+@pytest.fixture
+def admin() -> Iterator[Admin]:
+    """A proxy that is alive, and ready at the third question."""
+    with Admin(503, 503, 200) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def nobody() -> str:
+    """An address at which nobody listens: it was free a moment ago."""
+    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        return f"127.0.0.1:{server.server_port}"
+
+
+def test_check_says_that_all_is_well(capsys: pytest.CaptureFixture[str]) -> None:
+    """A good file: one line on standard output, exit status 0."""
+    assert 0 == main(["check", "--config", str(EXAMPLE)])
+    assert ("the configuration is fine (upstreams: 2, routes: 4, store: sqlite)\n", "") == capsys.readouterr()
+
+
+@pytest.mark.parametrize("command", ["run", "check", "print-config"])
+def test_problems_end_with_2_and_on_standard_error(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every command that needs a configuration tells its problems in the same way; nothing goes to standard output."""
+    assert 2 == main([command])
+    assert ("", NO_UPSTREAM) == capsys.readouterr()
+
+
+def test_flags_reach_the_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each flag of a command stands in the configuration that it prints."""
+    flags = "--upstream a=http://127.0.0.1:1 --upstream b=http://127.0.0.1:2 --listen 127.0.0.1:3 --admin-listen 127.0.0.1:4"
+
+    assert 0 == main(["print-config", *flags.split(), "--store", "memory://", "--access-log", "off"])
+
+    printed = yaml.safe_load(capsys.readouterr().out)
+    assert (["a", "b"], "127.0.0.1:3", "127.0.0.1:4", "memory://", False) == (
+        list(printed["upstreams"]),
+        printed["listen"],
+        printed["admin"]["listen"],
+        printed["store"]["url"],
+        printed["access_log"],
+    )
+
+
+def test_the_environment_reaches_the_configuration(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a flag, its variable is read."""
+    monkeypatch.setenv("IDEMPROXY_CONFIG", str(EXAMPLE))
+
+    assert 0 == main(["check"])
+    assert "the configuration is fine" == capsys.readouterr().out.partition(" (")[0]
+
+
+def test_schema_is_the_committed_one(capsys: pytest.CaptureFixture[str]) -> None:
+    """What the command prints is what editors are pointed to."""
+    assert 0 == main(["schema"])
+    assert EXAMPLE.with_name("schema.json").read_text("utf-8") == capsys.readouterr().out
+
+
+def test_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
+    """The version comes from the package itself."""
+    assert 0 == main(["version"])
+    assert f"idemproxy {__version__}\n" == capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["serve"], ["run", "--listn", "x"], ["wait", "--timeout", "30"], ["wait", "--admin", "x"]]
+)
+def test_wrong_usage_ends_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """No command, an unknown one, an unknown flag or an impossible value: usage on standard error, exit status 2."""
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+
+    assert (2, "usage: idemproxy") == (caught.value.code, capsys.readouterr().err[:16])
+
+
+def test_wait_returns_when_the_proxy_is_ready(admin: Admin) -> None:
+    """It asks until the answer is 200, and then no more."""
+    assert 0 == main(["wait", "--admin", f"http://{admin.address}/", "--timeout", "50s"])
+    assert ["/readyz", "/readyz", "/readyz"] == admin.asked
+
+
+def test_wait_tells_the_last_reason_at_the_deadline(admin: Admin, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is not ready in time: exit status 1 and the proxy's own reason."""
+    assert 1 == main(["wait", "--admin", admin.address, "--timeout", "0s"])
+    assert ("", f"not ready: http://{admin.address}/readyz: 503 the reason\n") == capsys.readouterr()
+
+
+def test_wait_gives_up_on_nobody(nobody: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody listening is a reason like another."""
+    assert 1 == main(["wait", "--admin", nobody, "--timeout", "0s"])
+    assert f"not ready: http://{nobody}/readyz: [Errno 111] Connection refused\n" == capsys.readouterr().err
+
+
+def test_healthcheck_asks_once_whether_the_proxy_lives(
+    admin: Admin, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One question to the address that the environment gives the proxy, which on loopback is also that of 0.0.0.0."""
+    monkeypatch.setenv("IDEMPROXY_ADMIN_LISTEN", admin.address.replace("127.0.0.1", "0.0.0.0"))  # noqa: S104
+
+    assert 1 == main(["healthcheck"])
+    assert ["/livez"] == admin.asked
+    assert f"not healthy: http://{admin.address}/livez: 503 the reason\n" == capsys.readouterr().err
+
+
+def test_healthcheck_is_fine_with_200(admin: Admin, capsys: pytest.CaptureFixture[str]) -> None:
+    """A living proxy: silence and exit status 0."""
+    admin.statuses = [200]
+
+    assert 0 == main(["healthcheck", "--admin", admin.address])
+    assert ("", "") == capsys.readouterr()
+
+
+def test_healthcheck_fails_without_a_proxy(nobody: str) -> None:
+    """Nobody there: exit status 1."""
+    assert 1 == main(["healthcheck", "--admin", nobody])
+
+
+@pytest.mark.parametrize("command", ["version", "healthcheck", "wait --timeout 0s"])
+def test_small_commands_import_nothing_heavy(command: str, nobody: str) -> None:
+    """What an orchestrator runs every few seconds starts neither a web framework nor a validator."""
+    program = (
+        "import sys; from idemproxy.cli import main; main(sys.argv[1:]); "
+        "print(*sorted({'aiohttp', 'asyncio', 'pydantic', 'redis', 'yaml'} & set(sys.modules)))"
+    )
+    admin = [] if command == "version" else ["--admin", nobody]
+
+    done = subprocess.run(
+        [sys.executable, "-c", program, *command.split(), *admin], capture_output=True, text=True, check=True, timeout=30
+    )
+
+    assert "" == done.stdout.splitlines()[-1]
+
+
+def test_demo_api_has_its_own_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    """The sample upstream's flags are passed on to it."""
+    with pytest.raises(SystemExit) as caught:
+        main(["demo-api", "--help"])
+
+    assert 0 == caught.value.code
+    assert (
+        "usage: idemproxy demo-api [-h] [--listen HOST:PORT] [--ledger FILE]\n"
+        == capsys.readouterr().out.partition("\n\n")[0] + "\n"
+    )
