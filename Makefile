@@ -55,8 +55,8 @@ lock: $(STAMP) ## write requirements/*.txt anew from pyproject.toml, keeping ver
 	$(LOCK) --output-file requirements/runtime.txt
 	$(LOCK) --group dev --constraint requirements/runtime.txt --output-file requirements/dev.txt
 
-bench: $(STAMP) ## requests per second and added latency, beside a bare pass-through
-	$(BIN)/python -m bench
+bench: $(STAMP) ## requests per second and added latency, beside a bare pass-through; QUICK=1 for a short form
+	$(BIN)/python -m bench $(if $(QUICK),--quick)
 
 clean: ## remove what these targets made
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -15,7 +15,7 @@ from typing import Final
 from bench.lineup import RATIOS, SERVERS, Series, Standing, chosen
 from bench.load import Figures
 from bench.machine import Cores
-from bench.measure import Cell, Effort, FailedError, measure, ratios, row
+from bench.measure import Cell, Effort, FailedError, compared, measure, row
 from bench.report import document, ratio_lines, table, warnings
 from bench.stage import MissingError, NotStartedError, Stage
 
@@ -103,11 +103,11 @@ class _Progress:
 
 def _show(effort: Effort, cores: Cores, found: dict[Cell, list[Figures]], skipped: dict[str, str], output: Path) -> None:
     rows = {cell: row(cell, rounds, cores) for cell, rounds in found.items()}
-    compared = ratios(rows, RATIOS)
-    print(f"\n{table(rows)}\n\n{ratio_lines(compared)}\n")
+    against = compared(rows, RATIOS)
+    print(f"\n{table(rows)}\n\n{ratio_lines(against)}\n")
     for warning in warnings(rows):
         print(f"note: {warning}")
     finished = datetime.now(UTC).isoformat(timespec="seconds")
     output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(json.dumps(document(effort, cores, rows, compared, skipped, finished), indent=2) + "\n")
+    output.write_text(json.dumps(document(effort, cores, rows, against, skipped, finished), indent=2) + "\n")
     print(f"written: {output}")

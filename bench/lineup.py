@@ -46,7 +46,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """Requests per second of one series by those of another, at the most connections that were measured. `target`: the least wanted."""
+    """Requests per second of one series by those of another, at the most connections measured; `target` is the least wanted."""
 
     name: str
     of: Series
@@ -141,7 +141,7 @@ RATIOS: Final = (
 
 
 def chosen(patterns: list[str]) -> list[Series]:
-    """The series that are named by server, work, or SERVER/WORK, with the direct calls that they are held against; all for no pattern.
+    """The series named by server, work, or SERVER/WORK, and the direct calls that they are held against; all for no pattern.
 
     Raises ValueError for a pattern that names none.
     """

@@ -1,7 +1,7 @@
 """The load generator, a process of its own: `python -m bench.load PLAN`, the plan and the figures as JSON.
 
-Each connection has one request under way. The loop is epoll and calls on sockets that have something to give, about 10 µs for each
-request, so that the generator is not what is measured; answers are known in advance, so that checking one byte for byte takes no parser.
+Each connection has one request under way. The loop is epoll and calls on sockets that have something to give, about 10 µs for
+each request, so that the generator is not what is measured. The answer is known, so checking it byte for byte takes no parser.
 Exit code 1, with the reason on standard error, when an answer is not the one that was to come, or none comes.
 """
 
@@ -122,7 +122,7 @@ class Load:
 
 
 def is_whole(answer: bytes, status: bytes) -> bool:
-    """Whether all of an answer is here. Raises WrongAnswerError unless it is 200, with `status` in its head, and the upstream's body."""
+    """Whether all of an answer is here. Raises WrongAnswerError unless it is 200, with `status` in its head and the body."""
     head_end = answer.find(b"\r\n\r\n")
     missing = head_end + 4 + ANSWER_BYTES - len(answer) if head_end >= 0 else 1
     if not answer.startswith(_OK) and len(answer) >= len(_OK):

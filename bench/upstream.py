@@ -7,7 +7,7 @@ import re
 import sys
 from typing import Final, cast
 
-from bench.machine import loop_factory
+from bench.loop import loop_factory
 from bench.wire import ANSWER
 
 _LENGTH: Final = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)

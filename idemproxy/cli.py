@@ -31,6 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else list(arguments)
     if given[:1] == ["demo-api"]:
         return _demo_api(given[1:])
+    if given[:1] == ["records"]:
+        return _records(given[1:])
     parsed = _parser().parse_args(given)
     try:
         return COMMANDS[parsed.command](parsed)
@@ -127,14 +129,20 @@ def _parser() -> argparse.ArgumentParser:
         if name in {"run", "check", "print-config"}:
             _add_settings(sub)
         if name in {"wait", "healthcheck"}:
-            admin = os.environ.get("IDEMPROXY_ADMIN_LISTEN") or _ADMIN
-            about = "the admin listener (default: IDEMPROXY_ADMIN_LISTEN, else %(default)s)"
-            sub.add_argument("--admin", type=_host_and_port, default=admin, metavar="URL|HOST:PORT", help=about)
+            add_admin(sub)
         if name == "wait":
             about = "give up after this time (default: %(default)s)"
             sub.add_argument("--timeout", type=_seconds, default="30s", metavar="DURATION", help=about)
+    commands.add_parser("records", help="List, show, resolve and forget records: the ways out of an unknown outcome.")
     commands.add_parser("demo-api", help="Serve a sample upstream: a payments API without idempotency.")
     return parser
+
+
+def add_admin(parser: argparse.ArgumentParser) -> None:
+    """The flag of every command that asks a running proxy; its value is the listener's host and port."""
+    admin = os.environ.get("IDEMPROXY_ADMIN_LISTEN") or _ADMIN
+    about = "the admin listener (default: IDEMPROXY_ADMIN_LISTEN, else %(default)s)"
+    parser.add_argument("--admin", type=_host_and_port, default=admin, metavar="URL|HOST:PORT", help=about)
 
 
 def _add_settings(parser: argparse.ArgumentParser) -> None:
@@ -144,19 +152,23 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--upstream", metavar="[NAME=]URL", action="append", help="where to forward to; several: under /NAME/")
     parser.add_argument("--listen", metavar="HOST:PORT", help="address for clients (default: 127.0.0.1:8080)")
     parser.add_argument("--admin-listen", metavar="HOST:PORT", help=f"address for metrics and health (default: {_ADMIN})")
+    about = "bearer token for the records on the admin listener; without it they are served on loopback only"
+    parser.add_argument("--admin-token-file", metavar="FILE", help=about)
     parser.add_argument(
         "--store", metavar="URL", help="sqlite:///file.db or redis://host:6379/0 (default: sqlite:///idemproxy.db)"
     )
+    about = "where completions wait that the store could not take (default: idemproxy-spool)"
+    parser.add_argument("--spool", metavar="DIRECTORY", help=about)
     parser.add_argument("--access-log", metavar="on|off", help="one JSON line for each request on standard output (default: on)")
 
 
 def _configuration(parsed: argparse.Namespace) -> Configuration | None:
     """The configuration that flags, environment and file make; None after its problems were written to standard error."""
-    from idemproxy.config.load import load  # noqa: PLC0415 - pydantic and YAML take longer than a health check
+    from idemproxy.config.load import FLAGS, load  # noqa: PLC0415 - pydantic and YAML take longer than a health check
     from idemproxy.config.problem import ConfigurationError  # noqa: PLC0415 - as above
 
     flags = {}
-    for name in ("config", "upstream", "listen", "admin-listen", "store", "access-log"):
+    for name in ("config", "upstream", *FLAGS):
         value = getattr(parsed, name.replace("-", "_"))
         if value is not None:
             flags[name] = value if isinstance(value, list) else [value]
@@ -203,6 +215,16 @@ def _seconds(text: str) -> float:
         return seconds(text)
     except ValueError as failure:
         raise argparse.ArgumentTypeError(str(failure)) from failure
+
+
+def _records(arguments: list[str]) -> int:
+    """Look at records and act on them: verbs with arguments of their own."""
+    from idemproxy import cli_records  # noqa: PLC0415 - one command needs it
+
+    try:
+        return cli_records.main(arguments)
+    except KeyboardInterrupt:
+        return FAILED
 
 
 def _demo_api(arguments: list[str]) -> int:

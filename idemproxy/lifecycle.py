@@ -9,30 +9,40 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
 import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Final, TypeAlias
 
+from idemproxy.admin.access import Access
 from idemproxy.admin.app import admin_server
-from idemproxy.admin.health import Health
+from idemproxy.admin.health import Check, Health
+from idemproxy.admin.records import Records
 from idemproxy.config.settings import Address, Settings, StoreSettings
+from idemproxy.core.transition import Doubt
 from idemproxy.observe.access_log import AccessLog, Outlet
 from idemproxy.observe.metrics import Metrics
 from idemproxy.observe.observation import Observation
 from idemproxy.proxy.exchange import Exchange
 from idemproxy.proxy.lease import Leases
 from idemproxy.proxy.listener import Listener
+from idemproxy.proxy.orphans import Owner, mark_orphans
 from idemproxy.proxy.pool import Pool
+from idemproxy.proxy.settler import Settler
 from idemproxy.store.base import Store, StoreError
 from idemproxy.store.measured import MeasuredStore
+from idemproxy.store.spool import Spool
 
 _log = logging.getLogger("idemproxy")
 
 EXIT_DRAINED: Final = 0
 EXIT_NOT_STARTED: Final = 1
 EXIT_UNFINISHED: Final = 3
+
+LAST_WORDS: Final = 2.0
+"""Seconds in which a run that ends with requests under way may still tell the store so."""
 
 Protocols: TypeAlias = Callable[[], asyncio.Protocol]
 
@@ -83,19 +93,26 @@ async def _serve(settings: Settings) -> int:
     store = open_store(settings.store)
     metrics = Metrics([route.name for route in settings.routes], store.name)
     measured = MeasuredStore(store, metrics.store_operation)
-    health = Health({"store": measured.check})
     async with contextlib.AsyncExitStack() as stack:
         await _open(measured, stack)
+        spool = await _open_spool(settings, stack)
         observe = await stack.enter_async_context(_observers(settings, metrics, loop))
+        settler = Settler(measured, spool, metrics, loop)
+        stack.push_async_callback(settler.close)
         leases = Leases(measured, loop, min(route.policy.lease for route in settings.routes) / 3, metrics)
         stack.push_async_callback(leases.close)
+        owner = Owner(secrets.token_hex(8) if spool is None else spool.instance)
+        stack.push_async_callback(_ended, loop.create_task(mark_orphans(measured, owner)))
         pools = {name: Pool(upstream, loop) for name, upstream in settings.upstreams.items()}
         for pool in pools.values():
             stack.callback(pool.close)
-        exchange = Exchange(measured, leases, pools, metrics, loop)
+        exchange = Exchange(measured, settler, leases, pools, owner, loop)
         listener = Listener(settings.routes, pools, exchange, observe, settings.key_secret)
 
-        admin = await stack.enter_async_context(admin_server(metrics, health))
+        health = Health({"store": measured.check, "spool": _spool_check(spool)})
+        policies = {route.name: route.policy for route in settings.routes}
+        records = Records(measured, policies, Access(settings.admin_token))
+        admin = await stack.enter_async_context(admin_server(metrics, health, records))
         await _listen(loop, admin, settings.admin, "admin", stack)
         server = await _listen(loop, listener.server, settings.listen, "listening", stack)
         _tell(settings, store.name)
@@ -107,9 +124,11 @@ async def _serve(settings: Settings) -> int:
         listener.draining = True
         server.close()
         unfinished = await _drain(listener, exchange, signals, settings.drain)
+        if unfinished:
+            await _give_up(leases, settler)
         await listener.server.shutdown(timeout=0.1)
         if unfinished:
-            _log.error("ended with %d requests under way; their records are, or will be, unknown", unfinished)
+            _log.error("ended with %d requests under way; those that were forwarded are unknown", unfinished)
             return EXIT_UNFINISHED
     _log.info("drained")
     return EXIT_DRAINED
@@ -123,6 +142,41 @@ async def _open(store: MeasuredStore, stack: contextlib.AsyncExitStack) -> None:
         await store.check()
     except StoreError as exc:
         _log.warning("not ready, covered writes get 503 until this heals: %s", exc)
+
+
+async def _open_spool(settings: Settings, stack: contextlib.AsyncExitStack) -> Spool | None:
+    """This process's slot in the spool; without one a proxy still serves, and says what it cannot do."""
+    try:
+        spool = await asyncio.to_thread(Spool.open, settings.spool)
+    except StoreError as exc:
+        _log.warning("without a spool, an answer that the store does not take is not kept: %s", exc)
+        return None
+    stack.push_async_callback(spool.close)
+    if spool.entries:
+        _log.warning("%d endings of an earlier run wait in the spool for the store", spool.entries)
+    return spool
+
+
+def _spool_check(spool: Spool | None) -> Check:
+    async def check() -> None:
+        if spool is not None and spool.is_full:
+            raise StoreError(f"full: {spool.entries} endings, {spool.bytes} bytes wait for the store")
+
+    return check
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    """Cancel a task and see it end."""
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+async def _give_up(leases: Leases, settler: Settler) -> None:
+    """Mark what is still forwarded as unknown, since nobody will be here to tell its outcome."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LAST_WORDS):
+            await asyncio.gather(*(settler.settle(identity, hold, Doubt()) for identity, hold in leases.held()))
 
 
 @contextlib.asynccontextmanager

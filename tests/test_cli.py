@@ -81,14 +81,15 @@ def test_flags_reach_the_configuration(capsys: pytest.CaptureFixture[str]) -> No
     """Each flag of a command stands in the configuration that it prints."""
     flags = "--upstream a=http://127.0.0.1:1 --upstream b=http://127.0.0.1:2 --listen 127.0.0.1:3 --admin-listen 127.0.0.1:4"
 
-    assert 0 == main(["print-config", *flags.split(), "--store", "memory://", "--access-log", "off"])
+    assert 0 == main(["print-config", *flags.split(), "--store", "memory://", "--spool", "kept", "--access-log", "off"])
 
     printed = yaml.safe_load(capsys.readouterr().out)
-    assert (["a", "b"], "127.0.0.1:3", "127.0.0.1:4", "memory://", False) == (
+    assert (["a", "b"], "127.0.0.1:3", "127.0.0.1:4", "memory://", "kept", False) == (
         list(printed["upstreams"]),
         printed["listen"],
         printed["admin"]["listen"],
         printed["store"]["url"],
+        printed["spool"]["directory"],
         printed["access_log"],
     )
 

@@ -33,7 +33,20 @@ LEANS_ON: dict[str, tuple[str, ...]] = {
     "cli": ("",),
 }
 # The modules of core tell a story: each leans only on those before it, and on the shared ones, which lean on message alone.
-CORE_STORY = ("message", "key", "scope", "fingerprint", "record", "transition", "policy", "decision", "outcome", "replay")
+CORE_STORY = (
+    "message",
+    "key",
+    "scope",
+    "fingerprint",
+    "record",
+    "transition",
+    "probe",
+    "stamp",
+    "policy",
+    "decision",
+    "outcome",
+    "replay",
+)
 CORE_SHARED = ("hop", "problem")
 CORE_RULE = f"core goes {' -> '.join(CORE_STORY)}; {' and '.join(CORE_SHARED)} lean on message alone"
 CORE_LEANS_ON: dict[str, tuple[str, ...]] = {name: CORE_STORY[:place] + CORE_SHARED for place, name in enumerate(CORE_STORY)} | {

@@ -1,4 +1,4 @@
-"""The pages of the admin listener, as plain text for probes and for Prometheus."""
+"""The pages of the admin listener: plain text for probes and for Prometheus, and the records."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-import orjson
 from aiohttp import web
-from aiohttp.typedefs import Handler
+from aiohttp.typedefs import Handler, Middleware
 
 from idemproxy.admin.health import Health
+from idemproxy.admin.records import Records
+from idemproxy.admin.refusal import Cause, RefusedError, problem_response
 from idemproxy.core.problem import Slug, problem
 from idemproxy.observe.metrics import Metrics
 
 
 @asynccontextmanager
-async def admin_server(metrics: Metrics, health: Health) -> AsyncIterator[web.Server]:
+async def admin_server(metrics: Metrics, health: Health, records: Records | None = None) -> AsyncIterator[web.Server]:
     """The pages as a factory of protocols for `loop.create_server`, until the context ends."""
-    runner = web.AppRunner(admin_app(metrics, health), access_log=None)
+    runner = web.AppRunner(admin_app(metrics, health, records), access_log=None)
     await runner.setup()
     try:
         assert runner.server is not None  # noqa: S101 - it has been set up
@@ -29,15 +30,23 @@ async def admin_server(metrics: Metrics, health: Health) -> AsyncIterator[web.Se
         await runner.cleanup()
 
 
-def admin_app(metrics: Metrics, health: Health) -> web.Application:
-    """GET /metrics, /livez, /readyz (`?verbose` lists every check) and /startupz; anything else is a 404 problem document."""
-    app = web.Application(middlewares=[_unknown_path_as_problem])
+def admin_app(metrics: Metrics, health: Health, records: Records | None = None) -> web.Application:
+    """GET /metrics, /livez, /readyz (`?verbose` lists every check) and /startupz, and the records where they are given.
+
+    Anything else is a 404 problem document.
+    """
+    names = ["/metrics", "/livez", "/readyz", "/startupz"]
+    app = web.Application() if records is None else web.Application(client_max_size=records.longest_act)
     app.on_response_prepare.append(_never_stored)
     pages = _Pages(metrics, health)
     app.router.add_get("/metrics", pages.metrics_page)
     app.router.add_get("/livez", pages.livez)
     app.router.add_get("/readyz", pages.readyz)
     app.router.add_get("/startupz", pages.startupz)
+    if records is not None:
+        app.add_routes(records.routes())
+        names.append("/records")
+    app.middlewares.append(_misdirected_as_problem(f"it has {', '.join(names[:-1])} and {names[-1]}"))
     return app
 
 
@@ -70,17 +79,22 @@ class _Pages:
         return web.Response(text="ok\n") if self.health.started else web.Response(text="not started yet\n", status=503)
 
 
-@web.middleware
-async def _unknown_path_as_problem(request: web.Request, handler: Handler) -> web.StreamResponse:
-    try:
-        return await handler(request)
-    except web.HTTPNotFound:
-        refusal = problem(Slug.NO_ROUTE, "The admin listener has no such page; it has /metrics, /livez, /readyz and /startupz.")
-        return web.Response(
-            body=orjson.dumps(refusal.document(uuid.uuid4().urn)),
-            status=refusal.status,
-            headers={"Content-Type": "application/problem+json", "Proxy-Status": refusal.proxy_status().decode("ascii")},
-        )
+def _misdirected_as_problem(pages: str) -> Middleware:
+    """What answers for paths without a page, and for methods that a page does not take."""
+
+    @web.middleware
+    async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except web.HTTPNotFound:
+            refusal = problem(Slug.NO_ROUTE, f"The admin listener has no such page; {pages}.")
+            return problem_response(refusal.document(uuid.uuid4().urn), refusal.status, refusal.proxy_status().decode("ascii"))
+        except web.HTTPMethodNotAllowed as wrong:
+            allowed = ", ".join(sorted(wrong.allowed_methods))
+            fields = {"Allow": wrong.headers["Allow"]}
+            return RefusedError(Cause.METHOD_NOT_ALLOWED, f"This page takes {allowed}.", fields).response()
+
+    return answer
 
 
 async def _never_stored(_request: web.Request, response: web.StreamResponse) -> None:

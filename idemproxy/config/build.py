@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
 
 from idemproxy.config import units, values
 from idemproxy.config.settings import Settings, StoreSettings
-from idemproxy.config.shape import ConfigurationShape, RouteShape, UpstreamShape
+from idemproxy.config.shape import ConfigurationShape, FingerprintShape, ProbeShape, RouteShape, StampShape, UpstreamShape
 from idemproxy.core.fingerprint import FingerprintRule
 from idemproxy.core.key import KeyRule
 from idemproxy.core.policy import REPLAY_DENIED, OutcomeRule, Policy, Route, Timeouts, Upstream, compile_path
+from idemproxy.core.probe import ProbeRule
 from idemproxy.core.scope import ScopeRule
+from idemproxy.core.stamp import StampRule
 
 T = TypeVar("T")
 
 
-def build(shape: ConfigurationShape, profiles: Mapping[str, str], *, store_url: str, key_secret: bytes | None) -> Settings:
+def build(
+    shape: ConfigurationShape,
+    profiles: Mapping[str, str],
+    *,
+    store_url: str,
+    key_secret: bytes | None,
+    admin_token: bytes | None,
+) -> Settings:
     """The settings of a shape that `effective` has filled in; the secrets come apart, for they may lie in files."""
     return Settings(
         listen=values.read_address(shape.listen),
@@ -28,6 +38,8 @@ def build(shape: ConfigurationShape, profiles: Mapping[str, str], *, store_url: 
         profiles=profiles,
         access_log=shape.access_log,
         key_secret=key_secret,
+        admin_token=admin_token,
+        spool=Path(shape.spool.directory),
         drain=units.seconds(shape.drain),
     )
 
@@ -59,18 +71,15 @@ def _route(said: RouteShape) -> Route:
 
 
 def _policy(said: RouteShape) -> Policy:
-    key, outcome, fingerprint = _told(said.key), said.outcome, said.fingerprint
+    key, outcome = _told(said.key), said.outcome
     return Policy(
         key=KeyRule(values.read_key_name(_told(key.header)), _told(key.mode)),
         scope=ScopeRule(tuple(map(values.read_field_name, _told(said.scope).headers))),
-        fingerprint=FingerprintRule(
-            mode=fingerprint.mode,
-            include=fingerprint.include,
-            exclude=fingerprint.exclude,
-            headers=tuple(map(str.lower, fingerprint.headers)),
-        ),
+        fingerprint=fingerprint_rule(said.fingerprint),
         outcome=OutcomeRule(*(frozenset(_told(kind)) for kind in (outcome.release, outcome.unknown, outcome.complete))),
         on_unknown=_told(said.on_unknown),
+        probe=None if said.probe is None else probe_rule(said.probe),
+        stamp=None if said.stamp is None else stamp_rule(said.stamp),
         on_expired=said.expired,
         forward_key=values.read_forward_key(_told(said.forward_key)),
         lease=units.seconds(_told(said.lease)),
@@ -81,6 +90,31 @@ def _policy(said: RouteShape) -> Policy:
         max_stored_body=units.size(_told(said.max_stored_body)),
         replay_denied=REPLAY_DENIED | frozenset(map(values.read_field_name, said.replay_denied)),
     )
+
+
+def fingerprint_rule(said: FingerprintShape) -> FingerprintRule:
+    """The rule of the core that a shape describes."""
+    return FingerprintRule(said.mode, said.include, said.exclude, tuple(map(str.lower, said.headers)))
+
+
+def probe_rule(said: ProbeShape) -> ProbeRule:
+    """As `fingerprint_rule`."""
+    return ProbeRule(
+        get=said.get,
+        found=said.found,
+        absent=said.absent,
+        absent_status=frozenset(said.absent_status),
+        settle=units.seconds(said.settle),
+        from_request=tuple(said.from_request.items()),
+        answer_status=said.answer.status,
+        answer_body=said.answer.body,
+    )
+
+
+def stamp_rule(said: StampShape) -> StampRule:
+    """As `fingerprint_rule`."""
+    [(place, name)] = said.places().items()
+    return StampRule(place, name)
 
 
 def _told(value: T | None) -> T:

@@ -11,13 +11,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 
+from idemproxy.config.build import fingerprint_rule, probe_rule, stamp_rule
 from idemproxy.config.fit import Fitted
 from idemproxy.config.problem import Trail, did_you_mean
 from idemproxy.config.settings import Address
 from idemproxy.config.shape import ConfigurationShape, RouteShape
 from idemproxy.config.source import Document
-from idemproxy.config.values import UPSTREAM_NAME, is_loopback, meet, read_address, read_upstream_url
-from idemproxy.core.fingerprint import FingerprintRule, check_rule
+from idemproxy.config.values import KEY_HEADER, UPSTREAM_NAME, is_loopback, meet, read_address, read_upstream_url
+from idemproxy.core.fingerprint import check_rule
+from idemproxy.core.policy import OnUnknown
+from idemproxy.core.probe import check_compared, check_probe
+from idemproxy.core.stamp import check_stamp
 
 Finding: TypeAlias = tuple[Trail, str, tuple[Trail, ...]]
 
@@ -141,10 +145,46 @@ def _route_rules(shape: ConfigurationShape) -> Iterator[Finding]:
         statuses = Counter(status for kind in (outcome.release, outcome.unknown, outcome.complete) for status in set(kind or ()))
         for status in sorted(status for status, count in statuses.items() if count > 1):
             yield (*here, "outcome"), f"{status} stands in two lists: a status has one meaning, keep it in one", ()
-        said = route.fingerprint
-        headers = tuple(map(str.lower, said.headers))
-        for text in check_rule(FingerprintRule(mode=said.mode, include=said.include, exclude=said.exclude, headers=headers)):
+        for text in check_rule(fingerprint_rule(route.fingerprint)):
             yield (*here, "fingerprint"), text, ()
+
+
+def _probes(shape: ConfigurationShape) -> Iterator[Finding]:
+    """A probe is asked where it is described, and asks for the operation that it is meant to find."""
+    for number, route in enumerate(shape.routes or ()):
+        here: Trail = ("routes", number)
+        probe, on_unknown, fingerprint = (*here, "probe"), (*here, "on_unknown"), (*here, "fingerprint")
+        if route.probe is None:
+            if route.on_unknown is OnUnknown.PROBE:
+                text = 'needs `probe`, which says how: add it, such as probe: {get: "/bookings?ref={key}", found: "bookings[0]"}'
+                yield on_unknown, text, (on_unknown, probe)
+            continue
+        if route.on_unknown is not OnUnknown.PROBE:
+            yield probe, "is never asked: add `on_unknown: probe` to the route, or delete it", (on_unknown,)
+        rule, compared = probe_rule(route.probe), fingerprint_rule(route.fingerprint)
+        wrong = check_probe(rule)
+        for setting, text in wrong:
+            yield (*probe, *setting), text, ((*probe, *setting), (*probe, "get"), (*probe, "from_request"))
+        if not wrong and not check_rule(compared):
+            for setting, text in check_compared(rule, compared):
+                yield (*probe, *setting), text, (probe, fingerprint)
+
+
+def _stamps(shape: ConfigurationShape) -> Iterator[Finding]:
+    """A stamp has a place, and that is not where the caller's or the forwarded key stands."""
+    for number, route in enumerate(shape.routes or ()):
+        if route.stamp is None:
+            continue
+        here: Trail = ("routes", number)
+        rule, upstream = stamp_rule(route.stamp), shape.upstreams.get(route.upstream)
+        trail = (*here, "stamp", rule.place)
+        for text in check_stamp(rule):
+            yield trail, text, ()
+        forward_key = route.forward_key or (upstream.forward_key if upstream else None) or ""
+        key = (route.key.header if route.key else None) or KEY_HEADER
+        if rule.place == "header" and rule.name.lower() in {key.lower(), forward_key.partition(":")[2].lower()}:
+            text = f"{rule.name!r} is the field of the key itself, of which `forward_key` decides: choose another one"
+            yield trail, text, ((*here, "key"), (*here, "forward_key"), (*here, "upstream"), _UPSTREAMS)
 
 
 CHECKS: Final[tuple[Callable[[ConfigurationShape], Iterator[Finding]], ...]] = (
@@ -155,4 +195,6 @@ CHECKS: Final[tuple[Callable[[ConfigurationShape], Iterator[Finding]], ...]] = (
     _route_upstreams,
     _route_paths,
     _route_rules,
+    _probes,
+    _stamps,
 )

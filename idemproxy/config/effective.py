@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from idemproxy.config.profiles import PROFILES, Profile, choose
 from idemproxy.config.shape import ConfigurationShape, KeyShape, Limits, MatchShape, OutcomeShape, RouteShape, ScopeShape
-from idemproxy.config.values import read_upstream_url
+from idemproxy.config.values import KEY_HEADER, read_upstream_url
 
 STORE_URL: Final = "sqlite:///idemproxy.db"
 
@@ -69,7 +69,7 @@ def _fill_in_route(
     }
     said |= {
         "match": route.match.model_copy(update={"path": route.match.path or "/**"}),
-        "key": KeyShape(header=key.header or "Idempotency-Key", mode=key.mode or profile.key_mode),
+        "key": KeyShape(header=key.header or KEY_HEADER, mode=key.mode or profile.key_mode),
         "scope": route.scope or _widen(scope, profile.scope_headers),
         "outcome": _fill_in_outcome(route.outcome, profile),
         "on_unknown": route.on_unknown or profile.on_unknown,

@@ -20,7 +20,14 @@ from idemproxy.config.shape import ConfigurationShape
 from idemproxy.config.source import Document, Unreadable
 
 # What a required key gets when it is missing, so that the rest of its mapping can be looked at.
-_FILLED: Final = {"name": "unnamed", "upstream": "unnamed", "url": "http://unnamed", "headers": ["unnamed"]}
+_FILLED: Final = {
+    "name": "unnamed",
+    "upstream": "unnamed",
+    "url": "http://unnamed",
+    "headers": ["unnamed"],
+    "get": "/unnamed",
+    "found": "unnamed",
+}
 
 _TYPES: Final = {
     "model_type": "must be a mapping",
@@ -103,7 +110,7 @@ def _explain(error: ErrorDetails) -> str:
     kind, context, given = error["type"], error.get("ctx", {}), error["input"]
     if kind == "extra_forbidden":
         model = shape_at(error["loc"][:-1])
-        known = list(model.model_fields) if model else []
+        known = [field.alias or name for name, field in model.model_fields.items()] if model else []
         hint = did_you_mean(str(error["loc"][-1]), known) or f"; known here: {', '.join(known)}"
         return f"unknown key{hint}"
     if kind == "missing":

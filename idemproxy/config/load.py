@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -23,10 +23,18 @@ from idemproxy.config.shape import ConfigurationShape
 FLAGS: Final[Mapping[str, Trail]] = {
     "listen": ("listen",),
     "admin-listen": ("admin", "listen"),
+    "admin-token-file": ("admin", "token_file"),
     "store": ("store", "url"),
+    "spool": ("spool", "directory"),
     "access-log": ("access_log",),
 }
 """Flags that stand for one value of the configuration. `--config` and `--upstream` are the others."""
+
+_CHECKS: Final[Mapping[Trail, Callable[[str], None]]] = {
+    ("store", "url_file"): values.check_store_url,
+    ("admin", "token_file"): values.check_token,
+}
+"""What must hold for the content of a secret's file."""
 
 _NAMED = re.compile(r"([^=:/]*)=(.*)")
 
@@ -60,6 +68,7 @@ def load(flags: Mapping[str, Sequence[str]], environ: Mapping[str, str]) -> Conf
     folder = path.parent if path else Path()
     store_url = _read_secret(document, ("store", "url_file"), folder, fitted.shape.store.url_file)
     key_secret = _read_secret(document, ("key_secret_file",), folder, fitted.shape.key_secret_file)
+    admin_token = _read_secret(document, ("admin", "token_file"), folder, fitted.shape.admin.token_file)
     if document.whole:
         check(fitted, document)
     if document.problems:
@@ -71,6 +80,7 @@ def load(flags: Mapping[str, Sequence[str]], environ: Mapping[str, str]) -> Conf
         profiles,
         store_url=store_url or shape.store.url or "",
         key_secret=None if secret is None else secret.encode("utf-8"),
+        admin_token=None if admin_token is None else admin_token.encode("ascii"),
     )
     return Configuration(shape, settings)
 
@@ -90,7 +100,9 @@ def _lay_over(document: source.Document, flags: Mapping[str, Sequence[str]], env
     """Put what flags and variables say over what the file says."""
     for name, trail in FLAGS.items():
         if given := _given(name, flags, environ):
-            _put(document, trail, given.values[-1], given.origin)
+            value = given.values[-1]
+            # A file that a flag names is looked for where the program was started, not beside the configuration.
+            _put(document, trail, str(Path(value).absolute()) if name.endswith("-file") else value, given.origin)
             if trail == ("store", "url") and isinstance(store := document.tree["store"], dict):
                 store.pop("url_file", None)
     if given := _given("upstream", flags, environ):
@@ -126,8 +138,8 @@ def _read_secret(document: source.Document, trail: Trail, folder: Path, named: s
         text = (folder / named).read_text("utf-8").strip()
         if not text:
             raise ValueError("is empty: write the secret into it")  # noqa: TRY301 - told with the others
-        if trail[0] == "store":
-            values.check_store_url(text)
+        if trail in _CHECKS:
+            _CHECKS[trail](text)
     except OSError as failure:
         document.complain(trail, f"the file cannot be read: {failure.strerror}")
     except UnicodeDecodeError:
@@ -142,6 +154,8 @@ def _read_secret(document: source.Document, trail: Trail, folder: Path, named: s
 def _with_absolute_files(shape: ConfigurationShape, folder: Path) -> ConfigurationShape:
     """The same shape, with files that are found from any directory."""
     said: dict[str, object] = {}
+    if shape.admin.token_file is not None:
+        said["admin"] = shape.admin.model_copy(update={"token_file": str((folder / shape.admin.token_file).absolute())})
     if shape.key_secret_file is not None:
         said["key_secret_file"] = str((folder / shape.key_secret_file).absolute())
     if shape.store.url_file is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from idemproxy.core.policy import Route, Upstream
 
@@ -40,4 +41,7 @@ class Settings:
     profiles: Mapping[str, str]
     access_log: bool = True
     key_secret: bytes | None = field(default=None, repr=False)
+    admin_token: bytes | None = field(default=None, repr=False)
+    """What the records ask for on the admin listener. Without one they are served on loopback only."""
+    spool: Path = Path("idemproxy-spool")
     drain: float = 30.0

@@ -8,7 +8,7 @@ What is None was not said: `effective` fills it in.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import (
     BaseModel,
@@ -27,6 +27,7 @@ from idemproxy.config.problem import did_you_mean
 from idemproxy.config.profiles import ProfileName
 from idemproxy.core.key import KeyMode
 from idemproxy.core.policy import Effect, OnExpired, OnUnknown
+from idemproxy.core.stamp import Place
 
 
 def _checked(read: Callable[[Any], object]) -> BeforeValidator:
@@ -120,10 +121,12 @@ class ScopeShape(Shape):
 
 
 class AdminShape(Shape):
-    """The listener for operators: metrics and health."""
+    """The listener for operators: metrics, health, and the records."""
 
     listen: Listen = "127.0.0.1:8081"
-    """Address, host:port; port 0 takes a free one and prints it."""
+    """Address, host:port; port 0 takes a free one and prints it. Beyond loopback, records are served only to a token."""
+    token_file: Text | None = None
+    """A file that holds the bearer token for the records, from 16 characters; relative to the configuration's directory."""
 
 
 class StoreShape(Shape):
@@ -135,6 +138,13 @@ class StoreShape(Shape):
     """A file that holds the URL, for one with a password; relative to the configuration's directory."""
     prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]{1,64}$")] = "idemproxy:"
     """What the names of all records begin with, in a store that is shared with other programs."""
+
+
+class SpoolShape(Shape):
+    """Where completions wait that the store could not take."""
+
+    directory: Text = "idemproxy-spool"
+    """A directory on a disk that outlives the process; relative to the current directory. Each proxy has its own."""
 
 
 class TimeoutsShape(Shape):
@@ -218,6 +228,57 @@ class OutcomeShape(Shape):
     """The answer is kept and replayed. Beside these, 2xx, 3xx and every other 4xx, 501 and 505."""
 
 
+class ProbeAnswerShape(Shape):
+    """What callers get when a probe has found that the operation happened; always JSON."""
+
+    status: Status = 200
+    """Its status, 200 to 299."""
+    body: Text | None = None
+    """JMESPath: what of the probe's answer becomes the body; default: what `found` selected."""
+
+
+class ProbeShape(Shape):
+    """How to ask the upstream whether an operation of unknown outcome happened: a GET, with the fields of the retry that asks."""
+
+    get: Text
+    """Target below the upstream's URL, without strip_prefix: /seats?ref={key}; also {workflow}, {step}, names of from_request."""
+    found: Text
+    """JMESPath over the answer's JSON: true, or something, when it happened. 0 is something: write total > `0`."""
+    absent: Text | None = None
+    """JMESPath over the answer's JSON: true, or something, when it surely did not happen. Without: only absent_status says so."""
+    absent_status: tuple[Status, ...] = ()
+    """Statuses, of 204, 404 and 410, by which a lookup says that it did not happen."""
+    settle: Duration = "10s"
+    """How long an outcome must be unknown before an absence is believed: longer than the upstream's slowest write, from 5s."""
+    from_request: Annotated[dict[str, Text], Field(json_schema_extra={"propertyNames": {"pattern": "^[a-z][a-z0-9_]*$"}})] = {}
+    """Names for `get`, each with the JMESPath of its value in the request's JSON body."""
+    answer: ProbeAnswerShape = ProbeAnswerShape()
+
+
+class StampShape(Shape):
+    """Where the key is written into the forwarded request, so that a probe can find it later: one of the three places."""
+
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1, "maxProperties": 1})
+
+    header: Text | None = None
+    """A header field."""
+    json_pointer: Text | None = Field(default=None, alias="json")  # a model has a method `json`
+    """A JSON Pointer to a member of the body, such as /metadata/ref; the object around it must be there."""
+    form: Text | None = None
+    """A field of a form, such as metadata[ref]."""
+
+    @model_validator(mode="after")
+    def _has_one_place(self) -> Self:
+        if len(self.places()) != 1:
+            raise ValueError("must name one place: {header: Name}, {json: /pointer} or {form: name}")
+        return self
+
+    def places(self) -> dict[Place, str]:
+        """What was said, by the kind of place."""
+        said: dict[Place, str | None] = {"header": self.header, "json": self.json_pointer, "form": self.form}
+        return {place: name for place, name in said.items() if name is not None}
+
+
 class RouteShape(Limits):
     """Which requests go where, and what is promised for those with a key. The first route that takes a request decides."""
 
@@ -235,7 +296,9 @@ class RouteShape(Limits):
     fingerprint: FingerprintShape = FingerprintShape()
     outcome: OutcomeShape = OutcomeShape()
     on_unknown: OnUnknown | None = None
-    """What a retry gets when nobody knows whether the operation happened. retry only for an upstream that honours keys."""
+    """What a retry gets when nobody knows if it happened. retry only for an upstream that honours keys; probe asks first."""
+    probe: ProbeShape | None = None
+    stamp: StampShape | None = None
     expired: OnExpired = OnExpired.REFUSE
     """What a retry gets when its operation happened but the answer is no longer kept: an error, or a new operation."""
     forward_key: ForwardKeyText | None = None
@@ -253,6 +316,7 @@ class ConfigurationShape(Shape):
     """Address for clients, host:port; port 0 takes a free one and prints it. Beyond loopback, `scope` must be said."""
     admin: AdminShape = AdminShape()
     store: StoreShape = StoreShape()
+    spool: SpoolShape = SpoolShape()
     scope: ScopeShape | None = None
     key_secret: Text | None = Field(default=None, repr=False)
     """Makes the hashes of keys and scopes useless to whoever reads the store; the same for all proxies of one store."""

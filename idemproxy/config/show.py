@@ -21,7 +21,7 @@ def as_yaml(shape: ConfigurationShape, profiles: Mapping[str, str]) -> str:
 
     A variable stands in the place of each secret: what is printed and then run fails, instead of running with a wrong secret.
     """
-    tree = _escape(shape.model_dump(mode="json", exclude_none=True))
+    tree = _escape(shape.model_dump(mode="json", exclude_none=True, by_alias=True))
     tree["routes"] = [_limits_last(route) for route in tree["routes"]]
     hidden = []
     if shape.key_secret is not None:

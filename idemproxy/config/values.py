@@ -16,6 +16,7 @@ from idemproxy.core.hop import FRAMING, HOP_BY_HOP, OURS
 from idemproxy.core.policy import ForwardKey, compile_path
 
 UPSTREAM_NAME: Final = r"[a-z0-9_-]+"
+KEY_HEADER: Final = "Idempotency-Key"
 STORE_SCHEMES: Final = ("sqlite", "redis", "unix", "memory")
 
 # RFC 9110, section 5.6.2.
@@ -24,6 +25,9 @@ _HOST_NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_.])?")
 # RFC 3986, section 3.3.
 _BASE_PATH = re.compile(r"(?:/(?:[A-Za-z0-9\-._~!$&'()*+,;=:@]|%[0-9A-Fa-f]{2})*)*")
 _PATTERN_TEXT = re.compile(r"[\x21-\x22\x24-\x3e\x40-\x7e]+")
+# RFC 6750, section 2.1.
+_BEARER = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
+_SHORTEST_TOKEN: Final = 16
 _MAX_PORT: Final = 65_535
 _ADDRESS_EXAMPLE: Final = 'write host:port, such as 127.0.0.1:8080 or "[::1]:8080"'
 
@@ -109,6 +113,16 @@ def check_store_url(text: str) -> None:
             raise ValueError("names no socket: write unix:///path/to/socket")
         case "memory" if text != "memory://":
             raise ValueError("takes nothing after memory://")
+
+
+def check_token(text: str) -> None:
+    """A bearer token that a client can send, and that nobody guesses."""
+    if not _BEARER.fullmatch(text):
+        raise ValueError("is no bearer token: letters, digits and -._~+/ only, such as `openssl rand -hex 32` prints")
+    if len(text) < _SHORTEST_TOKEN:
+        raise ValueError(
+            f"is too short for a token: at least {_SHORTEST_TOKEN} characters, such as `openssl rand -hex 32` prints"
+        )
 
 
 def read_field_name(text: str) -> bytes:

@@ -7,7 +7,9 @@ operation already, and is answered by what is known of it:
 - an operation in flight is waited for as long as the caller has patience, and then refused as in progress;
 - a completed one is replayed, or, where its body was not kept, said to have happened;
 - an expired one is said to have happened, unless the route renews such keys;
-- an unknown one is what nobody here can decide: it is held, unless the route's upstream is itself idempotent (`retry`).
+- an unknown one is what nobody here can decide: it is held, unless the route's upstream is itself idempotent (`retry`) or can be
+  asked (`probe`). A probe is the one thing that may be sent without a grant, for it reads: what it finds done is completed, what
+  it finds surely absent is reclaimed, and all else is held.
 
 Time decides nothing here: a lease that has ended arrives as `unknown` from the store.
 The table below is complete: `decide` is a lookup, and a pair that it does not name is an error at import.
@@ -39,6 +41,8 @@ class Situation(StrEnum):
     EXPIRED_RENEW = "expired, renew"
     UNKNOWN_HOLD = "unknown, hold"
     UNKNOWN_RETRY = "unknown, retry"
+    UNKNOWN_PROBE = "unknown, probe"
+    UNKNOWN_PROBED = "unknown, probed in vain while this request waited"
 
 
 class Match(StrEnum):
@@ -56,6 +60,8 @@ class Verb(StrEnum):
     REPLAY = "replay"
     RECLAIM = "reclaim"
     """Claim again, naming the fence that was found: of several callers one gets it."""
+    PROBE = "probe"
+    """Ask the upstream whether it happened: of several callers one does, and what it learns serves all."""
     REFUSE = "refuse"
 
 
@@ -88,6 +94,10 @@ TABLE: Final = MappingProxyType(
         (Situation.UNKNOWN_HOLD, Match.OTHER): _REUSED,
         (Situation.UNKNOWN_RETRY, Match.SAME): Rule(Verb.RECLAIM),
         (Situation.UNKNOWN_RETRY, Match.OTHER): _REUSED,
+        (Situation.UNKNOWN_PROBE, Match.SAME): Rule(Verb.PROBE),
+        (Situation.UNKNOWN_PROBE, Match.OTHER): _REUSED,
+        (Situation.UNKNOWN_PROBED, Match.SAME): Rule(Verb.REFUSE, Slug.OUTCOME_UNKNOWN),
+        (Situation.UNKNOWN_PROBED, Match.OTHER): _REUSED,
     }
 )
 """Every pair that can occur. A grant was made for this very request, so it has no other fingerprint."""
@@ -95,8 +105,16 @@ TABLE: Final = MappingProxyType(
 if _missing := {*product(Situation, Match)} - {(Situation.GRANTED, Match.OTHER)} - TABLE.keys():
     raise AssertionError(f"the table of the machine has no rule for {_missing}")
 
+_UNKNOWN: Final = MappingProxyType(
+    {
+        OnUnknown.HOLD: Situation.UNKNOWN_HOLD,
+        OnUnknown.RETRY: Situation.UNKNOWN_RETRY,
+        OnUnknown.PROBE: Situation.UNKNOWN_PROBE,
+    }
+)
 
-def situation(record: Record, policy: Policy, *, patient: bool) -> Situation:
+
+def situation(record: Record, policy: Policy, *, patient: bool, waited: bool = False) -> Situation:
     """Name what was found."""
     match record.phase:
         case Phase.IN_FLIGHT:
@@ -106,13 +124,23 @@ def situation(record: Record, policy: Policy, *, patient: bool) -> Situation:
         case Phase.EXPIRED:
             return Situation.EXPIRED_RENEW if policy.on_expired is OnExpired.RENEW else Situation.EXPIRED_REFUSE
         case Phase.UNKNOWN:
-            return Situation.UNKNOWN_RETRY if policy.on_unknown is OnUnknown.RETRY else Situation.UNKNOWN_HOLD
+            chosen = _UNKNOWN[policy.on_unknown]
+            return Situation.UNKNOWN_PROBED if chosen is Situation.UNKNOWN_PROBE and waited and _was_probed(record) else chosen
 
 
-def decide(claimed: Granted | Found, fingerprint: str, policy: Policy, *, patient: bool) -> Rule:
-    """What to do with the result of a claim; `patient` says whether the caller has time left to wait."""
+def _was_probed(record: Record) -> bool:
+    """Whether the last claim of an unknown record was a probe's: that one keeps the time since when the outcome is unknown."""
+    return record.settled_at is not None and record.settled_at < record.claimed_at
+
+
+def decide(claimed: Granted | Found, fingerprint: str, policy: Policy, *, patient: bool, waited: bool = False) -> Rule:
+    """What to do with the result of a claim.
+
+    `patient` says whether the caller has time left to wait, `waited` whether it has waited already: of those who waited for a
+    probe that learned nothing, none asks again.
+    """
     if isinstance(claimed, Granted):
         return TABLE[Situation.GRANTED, Match.SAME]
     record = claimed.record
     match = Match.SAME if record.fingerprint == fingerprint else Match.OTHER
-    return TABLE[situation(record, policy, patient=patient), match]
+    return TABLE[situation(record, policy, patient=patient, waited=waited), match]

@@ -58,8 +58,6 @@ def find_key(fields: Fields, rule: KeyRule) -> str | None:
 
 def parse_key(value: bytes) -> str:
     """Unquote and check one field value. Raises KeyInvalidError."""
-    if not value:
-        raise KeyInvalidError("the key is empty")
     if value.startswith(b'"'):
         quoted = _QUOTED.fullmatch(value)
         if quoted is None:

@@ -14,7 +14,9 @@ from typing import Final
 from idemproxy.core.fingerprint import FingerprintRule
 from idemproxy.core.key import KeyRule
 from idemproxy.core.message import Request
+from idemproxy.core.probe import ProbeRule
 from idemproxy.core.scope import ScopeRule
+from idemproxy.core.stamp import StampRule
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -58,6 +60,7 @@ class OnUnknown(StrEnum):
 
     HOLD = "hold"
     RETRY = "retry"
+    PROBE = "probe"
 
 
 class OnExpired(StrEnum):
@@ -102,6 +105,10 @@ class Policy:
     fingerprint: FingerprintRule = FingerprintRule()
     outcome: OutcomeRule = OutcomeRule()
     on_unknown: OnUnknown = OnUnknown.HOLD
+    probe: ProbeRule | None = None
+    """How to ask whether an unknown operation happened; with `OnUnknown.PROBE`, and only then, there is one."""
+    stamp: StampRule | None = None
+    """Where the key is written into what is forwarded, whatever `forward_key` says."""
     on_expired: OnExpired = OnExpired.REFUSE
     forward_key: ForwardKey | bytes = ForwardKey.STRIP
     """`strip`, `same`, or the name of the field under which the upstream gets the key."""

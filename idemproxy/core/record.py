@@ -23,6 +23,17 @@ class Phase(StrEnum):
     EXPIRED = "expired"
 
 
+class Source(StrEnum):
+    """Where the answer of a completed record comes from."""
+
+    ANSWERED = "answered"
+    """From the upstream, to the request that was forwarded."""
+    RECOVERED = "recovered"
+    """From a probe that found the operation done."""
+    RESOLVED = "resolved"
+    """From an operator."""
+
+
 @dataclass(frozen=True, slots=True)
 class Identity:
     """What a record is found by. `scope` and `key_hash` are hashes (or `shared`); `upstream` is a configured name."""
@@ -57,6 +68,7 @@ class Record:
     expires_at: int | None = None
     forget_at: int | None = None
     status: int | None = None
+    source: Source = Source.ANSWERED
     answer: bytes | None = field(default=None, repr=False)
 
 
@@ -96,6 +108,6 @@ def unpack_answer(packed: bytes) -> StoredAnswer:
     if not packed.startswith(_VERSION):
         raise AnswerFormatError(f"a stored answer has version {packed[:1]!r}; this program reads version {_VERSION!r}")
     head_end = _HEAD_AT + int.from_bytes(packed[4:_HEAD_AT], "big")
-    if len(packed) < max(_HEAD_AT, head_end) or not packed[1:4].isdigit():
+    if len(packed) < head_end or not packed[1:4].isdigit():
         raise AnswerFormatError("a stored answer is cut short")
     return StoredAnswer(status=int(packed[1:4]), head=packed[_HEAD_AT:head_end], body=packed[head_end:])

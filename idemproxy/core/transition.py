@@ -14,14 +14,16 @@ The rules, each with the failure that it prevents:
 - A record that the store has lost is written anew by its holder: the effect is a fact, whoever forgot it.
 - A claim asked again by the same owner is the same claim: that is how a lost reply is read back.
 - Only completed records expire, and only expired ones go.
+- A person's act names the fence that they saw: what has moved on since is not touched.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import TypeAlias
 
-from idemproxy.core.record import Phase, Record
+from idemproxy.core.record import Phase, Record, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,29 @@ class Completion:
     status: int
     retention: int
     expired_mark: int
+    source: Source = Source.ANSWERED
     answer: bytes | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """What is known of an operation whose outcome is not: the upstream's error answer, where one came.
+
+    `since`, on the store's clock, keeps the time at which the outcome became unknown, where a probe found that it still is.
+    """
+
+    status: int | None = None
+    since: int | None = None
+    answer: bytes | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """It is proven that nothing was executed: the key is free."""
+
+
+Ending: TypeAlias = Completion | Doubt | Release
+"""What a holder writes last."""
 
 
 class Settled(StrEnum):
@@ -83,11 +107,43 @@ class Settled(StrEnum):
     """Another fence holds the record, or it is settled otherwise; nothing changed."""
 
 
+class Verb(StrEnum):
+    """What a person may do to a record."""
+
+    RESOLVE_COMPLETED = "resolve_completed"
+    RESOLVE_NOT_EXECUTED = "resolve_not_executed"
+    FORGET = "forget"
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """A person's act, for the audit trail: who did what, why, from which phase, and when (the store's clock, microseconds)."""
+
+    verb: Verb
+    who: str
+    why: str
+    fence: int
+    from_phase: Phase
+    at: int
+
+
+class Acted(StrEnum):
+    """What became of a person's act."""
+
+    DONE = "done"
+    ABSENT = "absent"
+    """There is no such record."""
+    STALE = "stale"
+    """The record has another fence than the one that the person saw; nothing changed."""
+    WRONG_PHASE = "wrong_phase"
+    """The record is in a phase in which this act would be wrong; nothing changed."""
+
+
 def aged(record: Record | None, now: int) -> Record | None:
     """The record as time alone leaves it: in_flight -> unknown, completed -> expired, expired -> absent."""
     match record:
         case Record(phase=Phase.IN_FLIGHT) if record.lease_until <= now:
-            return replace(record, phase=Phase.UNKNOWN, settled_at=now)
+            return replace(record, phase=Phase.UNKNOWN, settled_at=record.lease_until)
         case Record(phase=Phase.COMPLETED | Phase.EXPIRED, forget_at=int(forget_at)) if forget_at <= now:
             return None
         case Record(phase=Phase.COMPLETED, expires_at=int(expires_at)) if expires_at <= now:
@@ -101,7 +157,7 @@ def claim(record: Record | None, ask: Ask, now: int) -> tuple[Record | None, Gra
     current = aged(record, now)
     if current is not None:
         if current.phase is Phase.IN_FLIGHT and current.owner == ask.owner:
-            return current, Granted(_hold(current))
+            return current, Granted(hold_of(current))
         again = (
             ask.reclaim == current.fence
             and current.phase in (Phase.UNKNOWN, Phase.EXPIRED)
@@ -118,7 +174,7 @@ def claim(record: Record | None, ask: Ask, now: int) -> tuple[Record | None, Gra
         claimed_at=now,
         lease_until=now + ask.lease,
     )
-    return taken, Granted(_hold(taken))
+    return taken, Granted(hold_of(taken))
 
 
 def renew(record: Record | None, hold: Hold, lease: int, now: int) -> tuple[Record | None, bool]:
@@ -134,16 +190,7 @@ def complete(record: Record | None, hold: Hold, completion: Completion, now: int
         return record, Settled.STALE
     if record is not None and record.phase in (Phase.COMPLETED, Phase.EXPIRED):
         return record, Settled.WRITTEN  # the same completion again, its first reply lost
-    expires_at = now + completion.retention
-    completed = replace(
-        record or _lost(hold),
-        phase=Phase.COMPLETED,
-        settled_at=now,
-        expires_at=expires_at,
-        forget_at=expires_at + completion.expired_mark,
-        status=completion.status,
-        answer=completion.answer,
-    )
+    completed = _completed(record or _lost(hold), completion, now)
     return completed, Settled.REWRITTEN if record is None else Settled.WRITTEN
 
 
@@ -156,18 +203,64 @@ def release(record: Record | None, hold: Hold) -> tuple[Record | None, Settled]:
     return None, Settled.WRITTEN
 
 
-def mark_unknown(
-    record: Record | None, hold: Hold, status: int | None, answer: bytes | None, now: int
-) -> tuple[Record | None, Settled]:
+def mark_unknown(record: Record | None, hold: Hold, doubt: Doubt, now: int) -> tuple[Record | None, Settled]:
     """Say that only the upstream knows; keep its answer (an error) when there was one."""
     if record is not None and (not _holds(record, hold) or record.phase not in (Phase.IN_FLIGHT, Phase.UNKNOWN)):
         return record, Settled.STALE
-    marked = replace(record or _lost(hold), phase=Phase.UNKNOWN, settled_at=now, status=status, answer=answer)
+    since = now if doubt.since is None else doubt.since
+    marked = replace(record or _lost(hold), phase=Phase.UNKNOWN, settled_at=since, status=doubt.status, answer=doubt.answer)
     return marked, Settled.REWRITTEN if record is None else Settled.WRITTEN
 
 
-def _hold(record: Record) -> Hold:
+def resolve(record: Record | None, fence: int, resolution: Completion | None, now: int) -> tuple[Record | None, Acted]:
+    """Let a person decide an unknown outcome: completed as they say, or, with None, not executed, which frees the key.
+
+    The completed record gets a fence of its own, so that a holder which comes back is told that it is too late.
+    """
+    current = aged(record, now)
+    match current:
+        case None:
+            return None, Acted.ABSENT
+        case Record() if current.fence != fence:
+            return current, Acted.STALE
+        case Record(phase=Phase.UNKNOWN) if resolution is None:
+            return None, Acted.DONE
+        case Record(phase=Phase.UNKNOWN) if resolution is not None:
+            decided = replace(current, fence=max(now, fence + 1), owner="")
+            return _completed(decided, resolution, now), Acted.DONE
+        case _:
+            return current, Acted.WRONG_PHASE
+
+
+def forget(record: Record | None, fence: int, now: int) -> tuple[Record | None, Acted]:
+    """Let a person remove a record, so that its key is new again: any but one whose holder is presumed alive."""
+    current = aged(record, now)
+    if current is None:
+        return None, Acted.ABSENT
+    if current.fence != fence:
+        return current, Acted.STALE
+    if current.phase is Phase.IN_FLIGHT:
+        return current, Acted.WRONG_PHASE
+    return None, Acted.DONE
+
+
+def hold_of(record: Record) -> Hold:
+    """The hold under which a record was claimed last, as its owner would carry it."""
     return Hold(record.fence, record.owner, record.fingerprint, record.route, record.claimed_at)
+
+
+def _completed(record: Record, completion: Completion, now: int) -> Record:
+    expires_at = now + completion.retention
+    return replace(
+        record,
+        phase=Phase.COMPLETED,
+        settled_at=now,
+        expires_at=expires_at,
+        forget_at=expires_at + completion.expired_mark,
+        status=completion.status,
+        source=completion.source,
+        answer=completion.answer,
+    )
 
 
 def _holds(record: Record, hold: Hold) -> bool:

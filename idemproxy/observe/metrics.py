@@ -24,7 +24,7 @@ from idemproxy.observe.observation import Observation, Outcome, Result
 NO_ROUTE: Final = "-"
 """The label `route` of a request that no route takes; no configured route may be called so."""
 
-STORE_OPERATIONS: Final = ("check", "claim", "renew", *Settlement, "read")
+STORE_OPERATIONS: Final = ("check", "claim", "renew", *Settlement, "read", "list", "resolve", "forget", "audit")
 
 # Seconds. Requests: from a replay out of a near store to the default of the total time-out. The store: from one coalesced command
 # to a wait for an outage to end.
@@ -45,7 +45,9 @@ class Metrics:
         self._store = _StoreSeries.make(self._registry, store)
         self._store_up = False
         self._leases_lost = self._counter("leases_lost", "Leases that were over, or another's, when their holder renewed them.")
-        self._in_flight = Gauge("idemproxy_in_flight", "Attempts that are being forwarded now.", registry=self._registry)
+        self._spool_entries = self._gauge("spool_entries", "Endings that wait in the spool for the store.")
+        self._spool_bytes = self._gauge("spool_bytes", "Bytes of answers that wait in the spool.")
+        self._in_flight = self._gauge("in_flight", "Attempts that are being forwarded now.")
 
     def observe(self, observation: Observation) -> None:
         """Count one finished request."""
@@ -78,6 +80,11 @@ class Metrics:
             self._store_up = ok
             self._store.up.set(ok)
 
+    def spool(self, entries: int, size: int) -> None:
+        """What waits in the spool now; `size` in bytes."""
+        self._spool_entries.set(entries)
+        self._spool_bytes.set(size)
+
     def lease_lost(self) -> None:
         """Count a lease that its holder could not renew, because the hold was no longer in flight."""
         self._leases_lost.inc()
@@ -96,6 +103,9 @@ class Metrics:
 
     def _counter(self, name: str, documentation: str, *labels: str) -> Counter:
         return Counter(f"idemproxy_{name}", documentation, labels, registry=self._registry)
+
+    def _gauge(self, name: str, documentation: str) -> Gauge:
+        return Gauge(f"idemproxy_{name}", documentation, registry=self._registry)
 
     def _histogram(self, name: str, documentation: str, *labels: str) -> Histogram:
         return Histogram(f"idemproxy_{name}", documentation, labels, registry=self._registry, buckets=_REQUEST_BUCKETS)

@@ -13,6 +13,7 @@ class Outcome(StrEnum):
 
     EXECUTED = "executed"
     REPLAYED = "replayed"
+    RECOVERED = "recovered"
     UNKNOWN = "unknown"
     IN_PROGRESS = "in-progress"
     REFUSED = "refused"

@@ -12,7 +12,7 @@ from idemproxy.core.hop import end_to_end
 from idemproxy.core.message import Answer
 from idemproxy.core.outcome import Answered, AttemptResult, NeverSent, Settlement, Unsure
 from idemproxy.core.problem import Slug, problem
-from idemproxy.core.record import MICROSECONDS, AnswerFormatError, head_bytes, unpack_answer
+from idemproxy.core.record import MICROSECONDS, AnswerFormatError, Source, head_bytes, unpack_answer
 from idemproxy.core.replay import status_lines
 from idemproxy.observe.observation import Outcome, Result
 from idemproxy.proxy.reply import Reply, refusal
@@ -84,20 +84,35 @@ def replayed(record: Record, key_hash: str) -> Reply:
         stored = unpack_answer(record.answer or b"")
     except AnswerFormatError:
         return refused(Rule(Verb.REFUSE, Slug.RESPONSE_UNAVAILABLE), record, key_hash)
+    outcome = Outcome.RECOVERED if record.source is Source.RECOVERED else Outcome.REPLAYED
+    lines = status_lines(outcome.value, key_hash=key_hash, fence=record.fence, expires_at=record.expires_at, replayed=True)
+    return Reply(stored.status, stored.head + lines, outcome, stored.body, len(stored.body), fence=record.fence)
+
+
+def recovered(answer: Answer, told: Told) -> Reply:
+    """What a probe found, to the one who asked."""
     lines = status_lines(
-        Outcome.REPLAYED.value, key_hash=key_hash, fence=record.fence, expires_at=record.expires_at, replayed=True
+        Outcome.RECOVERED.value,
+        key_hash=told.key_hash,
+        fence=told.fence,
+        expires_at=told.expires_at,
+        unrecorded=told.unrecorded,
     )
-    return Reply(stored.status, stored.head + lines, Outcome.REPLAYED, stored.body, len(stored.body), fence=record.fence)
+    head = head_bytes(answer.reason, answer.fields) + lines
+    return Reply(
+        answer.status, head, Outcome.RECOVERED, answer.body, len(answer.body), fence=told.fence, unrecorded=told.unrecorded
+    )
 
 
-def refused(rule: Rule, record: Record, key_hash: str) -> Reply:
-    """Why nothing is forwarded, as the record tells it."""
+def refused(rule: Rule, record: Record, key_hash: str, *, retry_after: int | None = None) -> Reply:
+    """Why nothing is forwarded, as the record tells it; `retry_after`, in seconds, where that is known."""
     slug = rule.slug
     if slug is None:
         raise AssertionError(f"a refusal without a reason: {rule}")
     settled_at = datetime.fromtimestamp((record.settled_at or record.claimed_at) // MICROSECONDS, UTC)
     detail = " ".join(_SENTENCES[slug].split()).format(status=record.status, time=settled_at.strftime("%Y-%m-%dT%H:%M:%SZ"))
-    retry_after = RETRY_AFTER if slug is Slug.IN_PROGRESS else None
+    if slug is Slug.IN_PROGRESS:
+        retry_after = RETRY_AFTER
     return refusal(problem(slug, detail, retry_after=retry_after), _REFUSALS[slug], key_hash=key_hash, fence=record.fence)
 
 

@@ -293,7 +293,12 @@ class Connection(asyncio.Protocol):
         """Whatever was not whole by now never will be."""
         self._lost = True
         if not self._idle:
-            self._fail(Unsure("the connection ended before the answer was whole" + (f": {exc}" if exc else "")))
+            self._fail(
+                Unsure(
+                    "the connection ended before the answer was whole"
+                    + (f": {getattr(exc, 'strerror', None) or exc}" if exc else "")
+                )
+            )
         self._resume_writer()
 
     def pause_writing(self) -> None:

@@ -9,36 +9,41 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
+import math
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
-from idemproxy.core.decision import Verb, decide
+from idemproxy.core.decision import Rule, Verb, decide
+from idemproxy.core.message import Answer
 from idemproxy.core.outcome import Settlement, judge
-from idemproxy.core.record import MICROSECONDS
+from idemproxy.core.probe import Done, NotDone, Unclear
+from idemproxy.core.problem import Slug
+from idemproxy.core.record import MICROSECONDS, Source
 from idemproxy.core.replay import keep
-from idemproxy.core.transition import Ask, Completion, Found, Granted, Settled
+from idemproxy.core.transition import Ask, Completion, Doubt, Found, Granted, Release
 from idemproxy.observe.observation import Result
-from idemproxy.proxy.answers import Told, refused, relayed, replayed, reply_to, result_of, store_unavailable
+from idemproxy.proxy.answers import Told, recovered, refused, relayed, replayed, reply_to, result_of, store_unavailable
 from idemproxy.proxy.lease import Lease, elapsed
+from idemproxy.proxy.probing import probe
 from idemproxy.proxy.reply import Forwarded
 from idemproxy.proxy.upstream import attempt, judged
-from idemproxy.store.base import StoreUnavailableError
+from idemproxy.store.base import StoreUnavailableError, StoreUncertainError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from idemproxy.core.message import Answer, Request
-    from idemproxy.core.policy import Route
-    from idemproxy.core.record import Identity
-    from idemproxy.core.transition import Hold
-    from idemproxy.observe.metrics import Metrics
+    from idemproxy.core.message import Request
+    from idemproxy.core.policy import Policy, Route
+    from idemproxy.core.record import Identity, Record
+    from idemproxy.core.transition import Ending, Hold
     from idemproxy.proxy.connection import AnswerHead
     from idemproxy.proxy.lease import Leases
+    from idemproxy.proxy.orphans import Owner
     from idemproxy.proxy.pool import Pool
     from idemproxy.proxy.reply import Relay, Reply
+    from idemproxy.proxy.settler import Settler
     from idemproxy.store.base import Store, Wake
 
 _log = logging.getLogger(__name__)
@@ -49,14 +54,17 @@ FALLBACK_POLL: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A covered request, ready for its journey: whole, named, and fingerprinted. `wait` in seconds."""
+    """A covered request, ready for its journey: whole, named, and fingerprinted.
+
+    `request` is what is forwarded, its stamp on it; `key` is the plain key, for probes; `wait` in seconds.
+    """
 
     request: Request
     route: Route
     identity: Identity
+    key: str = field(repr=False)
     fingerprint: str
     wait: float
-    owner: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
 
 
 class Exchange:
@@ -65,15 +73,17 @@ class Exchange:
     def __init__(
         self,
         store: Store,
+        settler: Settler,
         leases: Leases,
         pools: Mapping[str, Pool],
-        metrics: Metrics,
+        owner: Owner,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._store = store
+        self._settler = settler
         self._leases = leases
         self._pools = pools
-        self._metrics = metrics
+        self._owner = owner
         self._loop = loop
         self._journeys: set[asyncio.Task[None]] = set()
 
@@ -107,40 +117,54 @@ class Exchange:
             reply.set_exception(exc)
 
     async def _journey(self, call: Call, reply: asyncio.Future[Reply]) -> None:
-        policy = call.route.policy
-        key_hash = call.identity.key_hash
+        """Claim, and do what the machine says, until there is something to say to the client."""
+        policy, key_hash = call.route.policy, call.identity.key_hash
+        owner = self._owner.draw()
         patience = elapsed() + call.wait
+        doubtful: Record | None = None
         reclaim: int | None = None
         wake: Wake | None = None
         with ExitStack() as watching:
             while True:
                 asked_at = elapsed()
-                ask = Ask(call.fingerprint, call.owner, call.route.name, round(policy.lease * MICROSECONDS), reclaim)
-                claimed = await self._store.claim(call.identity, ask, watched=wake is not None)
-                rule = decide(claimed, call.fingerprint, policy, patient=asked_at < patience)
+                ask = Ask(call.fingerprint, owner, call.route.name, round(policy.lease * MICROSECONDS), reclaim)
+                claimed = await self._claim(call.identity, ask, watched=wake is not None)
+                rule = decide(claimed, call.fingerprint, policy, patient=asked_at < patience, waited=wake is not None)
                 match rule.verb, claimed:
                     case Verb.FORWARD, Granted(hold):
-                        return await self._forward(call, hold, Lease(asked_at, policy.lease), reply)
+                        lease = Lease(asked_at, policy.lease)
+                        if doubtful is None or await self._probe(call, hold, lease, doubtful, reply):
+                            await self._forward(call, hold, lease, reply)
+                        return
                     case Verb.REPLAY, Found(record):
-                        return reply.set_result(replayed(record, key_hash))
+                        reply.set_result(replayed(record, key_hash))
+                        return
                     case Verb.REFUSE, Found(record):
-                        return reply.set_result(refused(rule, record, key_hash))
+                        reply.set_result(refused(rule, record, key_hash))
+                        return
                     case Verb.RECLAIM, Found(record):
                         reclaim = record.fence
-                    case Verb.WAIT, _ if wake is None:
-                        wake = watching.enter_context(
-                            self._store.watch(call.identity)
-                        )  # and look again, now that we will be told
-                    case Verb.WAIT, _ if wake is not None:
+                    case Verb.PROBE, Found(record):  # of those who ask at once, one gets the claim, and the others wait for it
+                        doubtful, reclaim = record, record.fence
+                    case Verb.WAIT, Found() if wake is None:  # look again, now that the settlement will be told
+                        wake = watching.enter_context(self._store.watch(call.identity))
+                    case Verb.WAIT, Found() if wake is not None:
                         await wake.wait(max(0.0, min(patience - elapsed(), FALLBACK_POLL)))
                     case unknown:
                         raise AssertionError(f"the journey knows no way to {unknown}")
+
+    async def _claim(self, identity: Identity, ask: Ask, *, watched: bool) -> Granted | Found:
+        try:
+            return await self._store.claim(identity, ask, watched=watched)
+        except StoreUncertainError:
+            self._settler.give_back(identity, ask)
+            raise
 
     async def _forward(self, call: Call, hold: Hold, lease: Lease, reply: asyncio.Future[Reply]) -> None:
         """One attempt, kept alive by renewals, judged, written down, and only then answered."""
         started = perf_counter()
         policy = call.route.policy
-        told = Told(call.identity.key_hash, hold.fence, hold.claimed_at + round(policy.retention * MICROSECONDS))
+        told = self._told(call, hold)
 
         def begin_relay(head: AnswerHead, relay: Relay) -> None:
             forwarded = Forwarded(Result.ANSWERED, perf_counter() - started)
@@ -149,28 +173,61 @@ class Exchange:
         with self._leases.keep(call.identity, hold, lease):
             attempted = await attempt(self._pools[call.route.upstream], call.request, call.route, lease, begin_relay)
             settlement = judge(attempted.result, policy.outcome)
-            recorded = await self._settle(call, hold, settlement, attempted.answer)
+            recorded = await self._settler.settle(call.identity, hold, ending(settlement, attempted.answer, policy))
         if attempted.relay is not None:
             attempted.relay.end(broken=attempted.answer is None)
         else:
             forwarded = Forwarded(result_of(attempted.result), perf_counter() - started)
             reply.set_result(reply_to(attempted, settlement, forwarded, replace(told, unrecorded=not recorded)))
 
-    async def _settle(self, call: Call, hold: Hold, settlement: Settlement, answer: Answer | None) -> bool:
-        """Write down what the attempt proved; False when the store has not taken it."""
-        policy = call.route.policy
-        status = None if answer is None else answer.status
-        kept = None if answer is None else keep(answer, policy)
-        try:
-            if settlement is Settlement.COMPLETE and status is not None:
-                retention, mark = round(policy.retention * MICROSECONDS), round(policy.expired_mark * MICROSECONDS)
-                settled = await self._store.complete(call.identity, hold, Completion(status, retention, mark, kept))
-            elif settlement is Settlement.RELEASE:
-                settled = await self._store.release(call.identity, hold)
-            else:
-                settled = await self._store.mark_unknown(call.identity, hold, status, kept)
-        except StoreUnavailableError as exc:
-            _log.error("route %s: %s could not be recorded: %s", call.route.name, settlement, exc)
-            return False
-        self._metrics.settled(settlement.value, settled)
-        return settled is not Settled.STALE
+    async def _probe(self, call: Call, hold: Hold, lease: Lease, doubtful: Record, reply: asyncio.Future[Reply]) -> bool:
+        """Ask the upstream about a claim that was reclaimed for it; True when it surely did not happen, and may be forwarded."""
+        policy, rule = call.route.policy, call.route.policy.probe
+        if rule is None:
+            raise AssertionError(f"route {call.route.name} probes without a rule")
+        since = doubtful.settled_at or doubtful.claimed_at
+        unsettled = rule.settle - (hold.claimed_at - since) / MICROSECONDS
+        with self._leases.keep(call.identity, hold, lease):
+            verdict = await probe(self._pools[call.route.upstream], rule, call.request, call.key, call.route)
+            match verdict:
+                case Done(answer):
+                    completion = completed(answer, policy, Source.RECOVERED)
+                    recorded = await self._settler.settle(call.identity, hold, completion)
+                    reply.set_result(recovered(answer, replace(self._told(call, hold), unrecorded=not recorded)))
+                case NotDone() if unsettled <= 0:
+                    return True
+                case NotDone() | Unclear():
+                    why = (
+                        verdict.reason
+                        if isinstance(verdict, Unclear)
+                        else "no trace of the operation, and it is too early to believe that"
+                    )
+                    _log.warning("route %s: a probe proved nothing: %s", call.route.name, why)
+                    await self._settler.settle(call.identity, hold, Doubt(doubtful.status, since, doubtful.answer))
+                    rule_for_all = Rule(Verb.REFUSE, Slug.OUTCOME_UNKNOWN)
+                    retry_after = max(1, math.ceil(unsettled)) if isinstance(verdict, NotDone) else None
+                    reply.set_result(refused(rule_for_all, doubtful, call.identity.key_hash, retry_after=retry_after))
+        return False
+
+    @staticmethod
+    def _told(call: Call, hold: Hold) -> Told:
+        return Told(call.identity.key_hash, hold.fence, hold.claimed_at + round(call.route.policy.retention * MICROSECONDS))
+
+
+def ending(settlement: Settlement, answer: Answer | None, policy: Policy) -> Ending:
+    """What is written about an attempt that was judged so."""
+    match settlement, answer:
+        case Settlement.COMPLETE, Answer():
+            return completed(answer, policy, Source.ANSWERED)
+        case Settlement.RELEASE, _:
+            return Release()
+        case _, Answer():
+            return Doubt(answer.status, answer=keep(answer, policy))
+        case _:
+            return Doubt()
+
+
+def completed(answer: Answer, policy: Policy, source: Source) -> Completion:
+    """An answer to be replayed, for as long as the route keeps it."""
+    retention, mark = round(policy.retention * MICROSECONDS), round(policy.expired_mark * MICROSECONDS)
+    return Completion(answer.status, retention, mark, source, keep(answer, policy))

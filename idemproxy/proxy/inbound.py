@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
@@ -19,6 +19,7 @@ from idemproxy.core.policy import KIB, SAFE_METHODS, Effect, Route, match_route
 from idemproxy.core.problem import Problem, Slug, problem
 from idemproxy.core.record import Identity
 from idemproxy.core.scope import find_scope
+from idemproxy.core.stamp import StampError, stamp
 from idemproxy.observe.observation import Outcome
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class Covered:
     request: Request
     route: Route
     identity: Identity
+    key: str = field(repr=False)
 
 
 def arrive(http: web.BaseRequest, routes: Sequence[Route], secret: bytes | None) -> Passing | Covered:
@@ -68,6 +70,9 @@ def arrive(http: web.BaseRequest, routes: Sequence[Route], secret: bytes | None)
     request = Request(http.method, target, http.raw_headers)
     if not target.startswith(b"/"):
         detail = "The request target is not a path: send it in origin form, as in `POST /charges`."
+        raise RefusedError(problem(Slug.BAD_REQUEST, detail), close=True)
+    if not _is_plainly_framed(request):
+        detail = "The request's body has a transfer coding other than chunked, so nothing was sent."
         raise RefusedError(problem(Slug.BAD_REQUEST, detail), close=True)
     route = match_route(routes, request, _host(request))
     if route is None:
@@ -91,7 +96,7 @@ def arrive(http: web.BaseRequest, routes: Sequence[Route], secret: bytes | None)
             raise RefusedError(problem(Slug.KEY_MISSING, detail), route.name, close=True)
         return Passing(request, route, Outcome.BYPASSED)
     scope = find_scope(request.fields, route.policy.scope, secret)
-    return Covered(request, route, Identity(scope, route.upstream, hash_secretly(key.encode("ascii"), secret)))
+    return Covered(request, route, Identity(scope, route.upstream, hash_secretly(key.encode("ascii"), secret)), key)
 
 
 async def read_body(http: web.BaseRequest, covered: Covered) -> Request:
@@ -115,6 +120,18 @@ async def read_body(http: web.BaseRequest, covered: Covered) -> Request:
     return replace(covered.request, body=b"".join(pieces))
 
 
+def stamped(request: Request, covered: Covered) -> Request:
+    """The request as it is forwarded: with its key where the route's upstream keeps it. Raises RefusedError."""
+    rule = covered.route.policy.stamp
+    if rule is None:
+        return request
+    try:
+        return stamp(request, rule, covered.key)
+    except StampError as exc:
+        detail = f"The request was not sent, since it cannot carry its key to the upstream: {exc}."
+        raise RefusedError(problem(Slug.BAD_REQUEST, detail), covered.route.name) from exc
+
+
 async def take_fingerprint(request: Request, route: Route) -> str:
     """What is asked, as a digest; in a thread when the body is large."""
     policy = route.policy
@@ -125,7 +142,8 @@ async def take_fingerprint(request: Request, route: Route) -> str:
 
 async def answer_expectation(http: web.BaseRequest, request: Request) -> None:
     """Tell a client that waits for it to send its body (RFC 9110, section 10.1.1); the decision to take it has been made."""
-    if any(value.lower() == b"100-continue" for value in field_values(request.fields, b"expect")):
+    expected = any(value.lower() == b"100-continue" for value in field_values(request.fields, b"expect"))
+    if expected and http.version.minor:  # an HTTP/1.0 client would take it for the answer
         await http.writer.write(_CONTINUE)
 
 
@@ -135,6 +153,11 @@ def wait_of(request: Request, route: Route) -> float:
         if preference := _WAIT_PREFERENCE.search(value):
             return min(float(preference[1]), max(MAX_WAIT, route.policy.wait))
     return route.policy.wait
+
+
+def _is_plainly_framed(request: Request) -> bool:
+    """Whether no transfer coding but chunked was used: any other is part of the body, and goes with the field that names it."""
+    return [value.lower() for value in field_values(request.fields, b"transfer-encoding")] in ([], [b"chunked"])
 
 
 def _host(request: Request) -> bytes:

@@ -75,6 +75,10 @@ class Leases:
             del self._kept[hold]
             self._metrics.attempt_ended()
 
+    def held(self) -> list[tuple[Identity, Hold]]:
+        """What this process holds now."""
+        return [(identity, hold) for hold, (identity, _) in self._kept.items()]
+
     async def close(self) -> None:
         """Stop renewing."""
         if self._heartbeat is not None:

@@ -12,7 +12,7 @@ from aiohttp import web
 from idemproxy.core.problem import Slug, problem
 from idemproxy.observe.observation import Observation, Outcome, Result
 from idemproxy.proxy.exchange import Call
-from idemproxy.proxy.inbound import Covered, Passing, RefusedError, arrive, read_body, take_fingerprint, wait_of
+from idemproxy.proxy.inbound import Covered, Passing, RefusedError, arrive, read_body, stamped, take_fingerprint, wait_of
 from idemproxy.proxy.outbound import Written, send
 from idemproxy.proxy.passthrough import pass_through
 from idemproxy.proxy.reply import BrokenOffError, Reply, refusal
@@ -109,7 +109,9 @@ class Listener:
         request = await read_body(http, covered)
         visit.request_bytes = len(request.body)
         fingerprint = await take_fingerprint(request, covered.route)
-        reply = self._exchange.start(Call(request, covered.route, covered.identity, fingerprint, wait_of(request, covered.route)))
+        wait = wait_of(request, covered.route)
+        call = Call(stamped(request, covered), covered.route, covered.identity, covered.key, fingerprint, wait)
+        reply = self._exchange.start(call)
         try:
             return await asyncio.shield(reply)
         except asyncio.CancelledError:
@@ -129,6 +131,7 @@ class Listener:
             if isinstance(exc, asyncio.CancelledError):
                 raise
         finally:
+            visit.request_bytes = http.content.total_bytes  # of a body that passed through, or was not read to its end, too
             self._tell(visit, reply, status, written)
         return self._keep if keep_alive else self._close
 

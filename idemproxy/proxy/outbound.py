@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from idemproxy.proxy.reply import Reply, Source
 
 _BODILESS: Final = frozenset({204, 304})
+_NOTHING_LINGERS: Final = struct.pack("ii", 1, 0)
+"""As SO_LINGER: what is closed is reset."""
 
 
 class Written(web.StreamResponse):
@@ -84,8 +88,7 @@ async def send(http: web.BaseRequest, reply: Reply) -> tuple[bool, int]:
         await http.writer.write(head)
         return framing.keep_alive, await _pass_on(http, reply.body, framing)
     except BrokenOffError:
-        if http.transport is not None:
-            http.transport.abort()  # the only way to say that this body is not whole
+        _cut(http, reset=reply.length is None and not framing.chunked)
         raise
     finally:
         reply.body.leave()
@@ -102,3 +105,12 @@ async def _pass_on(http: web.BaseRequest, body: Source, framing: Framing) -> int
     if framing.chunked:
         await http.writer.write(b"0\r\n\r\n")
     return written
+
+
+def _cut(http: web.BaseRequest, *, reset: bool) -> None:
+    """End the connection, which is the only way to say that a body is not whole; where its end is the body's, with a reset."""
+    if http.transport is None:
+        return
+    if reset:
+        http.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NOTHING_LINGERS)
+    http.transport.abort()

@@ -138,7 +138,9 @@ def request_head(request: Request, route: Route, upstream: Upstream, framing: by
     if not target.startswith(b"/"):
         target = b"/" + target  # the stripped prefix took the slash with it
     lines = [b"%b %b%b HTTP/1.1" % (request.method.encode("ascii"), upstream.base_path, target)]
-    for name, value in request.fields:
+    # An HTTP/1.0 client may leave Host out; what goes out is HTTP/1.1, which may not (RFC 9112, section 3.2).
+    fields = request.fields if field_values(request.fields, b"host") else ((b"Host", b""), *request.fields)
+    for name, value in fields:
         lowered = name.lower()
         if lowered in FRAMING:
             if framing is not None:

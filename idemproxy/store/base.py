@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Final, Protocol
 
-from idemproxy.core.record import Identity, Record
-from idemproxy.core.transition import Ask, Completion, Found, Granted, Hold, Settled
+from idemproxy.core.record import MICROSECONDS, Identity, Phase, Record
+from idemproxy.core.transition import Act, Acted, Ask, Completion, Doubt, Found, Granted, Hold, Settled
 
 
 class StoreError(Exception):
@@ -25,6 +26,22 @@ class StoreError(Exception):
 
 class StoreUnavailableError(StoreError):
     """The store did not confirm: it is unreachable, too slow, full, read-only, or broken."""
+
+
+AUDIT_KEPT: Final = 400 * 24 * 3600 * MICROSECONDS
+"""For how long after the last act an audit trail is kept, in microseconds: more than a year."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some records, and where to go on; an empty cursor ends the list."""
+
+    records: Sequence[tuple[Identity, Record]]
+    cursor: str
+
+
+class StoreUncertainError(StoreUnavailableError):
+    """The store was told and did not reply: the transition may have happened, or may happen yet."""
 
 
 class Wake(Protocol):
@@ -65,11 +82,27 @@ class Store(Protocol):
     async def release(self, identity: Identity, hold: Hold) -> Settled:
         """Free the key (core.transition.release) and wake those who wait."""
 
-    async def mark_unknown(self, identity: Identity, hold: Hold, status: int | None, answer: bytes | None) -> Settled:
+    async def mark_unknown(self, identity: Identity, hold: Hold, doubt: Doubt) -> Settled:
         """Name the state that only the upstream knows (core.transition.mark_unknown) and wake those who wait."""
 
     async def read(self, identity: Identity) -> Record | None:
         """The record as it stands now, aged; changes nothing that a later claim would not change."""
+
+    async def list(self, phase: Phase | None, limit: int, cursor: str) -> Page:
+        """Some records, of one phase or of all, aged, without their answers: at most `limit`, or few more.
+
+        Begin with an empty `cursor` and go on with the page's own until that is empty. A record that is there throughout is
+        listed at least once; the order is the store's.
+        """
+
+    async def resolve(self, identity: Identity, fence: int, resolution: Completion | None, who: str, why: str) -> Acted:
+        """Let a person decide (core.transition.resolve), note it in the audit trail in the same step, and wake those who wait."""
+
+    async def forget(self, identity: Identity, fence: int, who: str, why: str) -> Acted:
+        """Let a person remove a record (core.transition.forget), and note the act in the audit trail in the same step."""
+
+    async def audit(self, identity: Identity) -> Sequence[Act]:
+        """What persons have done to this record, in order; kept for AUDIT_KEPT, also when the record has gone."""
 
     def watch(self, identity: Identity) -> AbstractContextManager[Wake]:
         """Register interest, for as long as the context lasts, before a `watched` claim looks again."""

@@ -7,9 +7,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
-from idemproxy.core.record import Identity, Record
-from idemproxy.core.transition import Ask, Completion, Found, Granted, Hold, Settled
-from idemproxy.store.base import Store, Wake
+from idemproxy.core.record import Identity, Phase, Record
+from idemproxy.core.transition import Act, Acted, Ask, Completion, Doubt, Found, Granted, Hold, Settled
+from idemproxy.store.base import Page, Store, Wake
 
 Report: TypeAlias = Callable[[str, float, bool], None]
 """Takes the operation (`check`, `claim`, ...), its seconds, and whether the store confirmed it."""
@@ -21,8 +21,8 @@ _T = TypeVar("_T")
 class MeasuredStore:
     """The store `inner`, each of whose operations ends with one `report`; keeps the promises of store.base.Store.
 
-    An operation whose caller was cancelled says nothing about the store and is not reported. `check` is reported too: in a proxy
-    without traffic, only the readiness probes see the store fail and recover.
+    An operation whose caller was cancelled, or asked what makes no sense, says nothing about the store and is not reported.
+    `check` is reported too: in a proxy without traffic, only the readiness probes see the store fail and recover.
     """
 
     def __init__(self, inner: Store, report: Report, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -69,15 +69,31 @@ class MeasuredStore:
         """As the inner store, reported as `release`."""
         return self._measured("release", self._inner.release, identity, hold)
 
-    def mark_unknown(
-        self, identity: Identity, hold: Hold, status: int | None, answer: bytes | None
-    ) -> Coroutine[Any, Any, Settled]:
+    def mark_unknown(self, identity: Identity, hold: Hold, doubt: Doubt) -> Coroutine[Any, Any, Settled]:
         """As the inner store, reported as `mark_unknown`."""
-        return self._measured("mark_unknown", self._inner.mark_unknown, identity, hold, status, answer)
+        return self._measured("mark_unknown", self._inner.mark_unknown, identity, hold, doubt)
 
     def read(self, identity: Identity) -> Coroutine[Any, Any, Record | None]:
         """As the inner store, reported as `read`."""
         return self._measured("read", self._inner.read, identity)
+
+    def list(self, phase: Phase | None, limit: int, cursor: str) -> Coroutine[Any, Any, Page]:
+        """As the inner store, reported as `list`: one for each page."""
+        return self._measured("list", self._inner.list, phase, limit, cursor)
+
+    def resolve(
+        self, identity: Identity, fence: int, resolution: Completion | None, who: str, why: str
+    ) -> Coroutine[Any, Any, Acted]:
+        """As the inner store, reported as `resolve`."""
+        return self._measured("resolve", self._inner.resolve, identity, fence, resolution, who, why)
+
+    def forget(self, identity: Identity, fence: int, who: str, why: str) -> Coroutine[Any, Any, Acted]:
+        """As the inner store, reported as `forget`."""
+        return self._measured("forget", self._inner.forget, identity, fence, who, why)
+
+    def audit(self, identity: Identity) -> Coroutine[Any, Any, Sequence[Act]]:
+        """As the inner store, reported as `audit`."""
+        return self._measured("audit", self._inner.audit, identity)
 
     async def _measured(
         self, operation: str, call: Callable[_P, Coroutine[Any, Any, _T]], *args: _P.args, **kwargs: _P.kwargs
@@ -85,6 +101,8 @@ class MeasuredStore:
         started = self._clock()
         try:
             result = await call(*args, **kwargs)
+        except ValueError:  # such as a cursor that is none: what was asked makes no sense, and says nothing about the store
+            raise
         except Exception:
             self._report(operation, self._clock() - started, False)  # noqa: FBT003 - the shape of a report
             raise

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from idemproxy.core import transition
 from idemproxy.core.record import Identity, Phase, Record
-from idemproxy.core.transition import Ask, Completion, Found, Granted, Hold, Settled
-from idemproxy.store.base import Wake
+from idemproxy.core.transition import Act, Acted, Ask, Completion, Doubt, Found, Granted, Hold, Settled
+from idemproxy.store import base_acts, base_list
+from idemproxy.store.base import AUDIT_KEPT, Page, Wake
+from idemproxy.store.base_acts import Deed
 from idemproxy.store.base_wake import LocalWakes
 
 Result = TypeVar("Result")
@@ -23,6 +26,7 @@ class MemoryStore:
     def __init__(self, clock: Callable[[], int]) -> None:
         self._clock = clock
         self._records: dict[Identity, Record] = {}
+        self._acts: dict[Identity, Sequence[Act]] = {}
         self._wakes = LocalWakes()
 
     async def start(self) -> None:
@@ -51,14 +55,48 @@ class MemoryStore:
         """As base.Store.release."""
         return self._put(identity, *transition.release(self._records.get(identity), hold))
 
-    async def mark_unknown(self, identity: Identity, hold: Hold, status: int | None, answer: bytes | None) -> Settled:
+    async def mark_unknown(self, identity: Identity, hold: Hold, doubt: Doubt) -> Settled:
         """As base.Store.mark_unknown."""
-        marked = transition.mark_unknown(self._records.get(identity), hold, status, answer, self._clock())
+        marked = transition.mark_unknown(self._records.get(identity), hold, doubt, self._clock())
         return self._put(identity, *marked)
 
     async def read(self, identity: Identity) -> Record | None:
         """As base.Store.read."""
         return transition.aged(self._records.get(identity), self._clock())
+
+    async def list(self, phase: Phase | None, limit: int, cursor: str) -> Page:
+        """As base.Store.list: in the order of the identities, of which the cursor is the last one listed."""
+        if cursor and cursor.count("/") != 2:
+            raise base_list.not_a_cursor(cursor)
+        now, size = self._clock(), base_list.size(limit)
+        aged = {str(each): (each, transition.aged(record, now)) for each, record in self._records.items() if cursor < str(each)}
+        found = [
+            (at, each, replace(record, answer=None))
+            for at, (each, record) in sorted(aged.items())
+            if record is not None and phase in (None, record.phase)
+        ]
+        return Page(
+            records=[(each, record) for _, each, record in found[:size]],
+            cursor=found[size - 1][0] if len(found) > size else "",
+        )
+
+    async def resolve(self, identity: Identity, fence: int, resolution: Completion | None, who: str, why: str) -> Acted:
+        """As base.Store.resolve."""
+        now, record = self._clock(), self._records.get(identity)
+        return self._act(identity, *base_acts.resolve(record, fence, resolution, who, why, now))
+
+    async def forget(self, identity: Identity, fence: int, who: str, why: str) -> Acted:
+        """As base.Store.forget."""
+        now, record = self._clock(), self._records.get(identity)
+        return self._act(identity, *base_acts.forget(record, fence, who, why, now))
+
+    async def audit(self, identity: Identity) -> Sequence[Act]:
+        """As base.Store.audit."""
+        acts = self._acts.get(identity, ())
+        if acts and acts[-1].at + AUDIT_KEPT <= self._clock():
+            del self._acts[identity]
+            return ()
+        return acts
 
     def watch(self, identity: Identity) -> AbstractContextManager[Wake]:
         """As base.Store.watch."""
@@ -67,6 +105,12 @@ class MemoryStore:
     def lose(self, identity: Identity) -> None:
         """Forget a record behind everyone's back, as a flushed or failed-over store would: for the contract suite."""
         self._records.pop(identity, None)
+
+    def _act(self, identity: Identity, record: Record | None, deed: Deed) -> Acted:
+        if deed.note is not None:
+            self._acts[identity] = (*self._acts.get(identity, ()), deed.note)
+            self._put(identity, record, deed.acted)
+        return deed.acted
 
     def _put(self, identity: Identity, record: Record | None, result: Result) -> Result:
         if record is None:

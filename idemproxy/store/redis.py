@@ -1,29 +1,41 @@
 """The Redis store: each transition is one Lua script on the server's clock, sent over one shared connection.
 
-For one record there are two keys, whose hash tag keeps them in one slot: `PREFIX{SCOPE/UPSTREAM/KEY-HASH}`, a hash, and the
-same with `:answer`, the packed answer. What the hash holds, and what expires when, is said in lua/prelude.lua. Redis 6.2 and
-newer, and Valkey. What the server has acknowledged is as durable as the server is configured to make it.
+For one record there are up to three keys, whose hash tag keeps them in one slot: `PREFIX{SCOPE/UPSTREAM/KEY-HASH}`, a hash, the
+same with `:answer`, the packed answer, and with `:audit`, what persons did to it. What they hold, and what expires when, is said
+in lua/prelude.lua. Redis 6.2 and newer, and Valkey. What the server has acknowledged is as durable as it is configured to be.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import AbstractContextManager, suppress
-from typing import Final, TypeAlias, cast
+from typing import Any, Final, cast
 
 from idemproxy.core.record import Identity, Phase, Record
-from idemproxy.core.transition import Ask, Completion, Found, Granted, Hold, Settled
-from idemproxy.store.base import StoreError, StoreUnavailableError, Wake
+from idemproxy.core.transition import Act, Acted, Ask, Completion, Doubt, Found, Granted, Hold, Settled, Verb
+from idemproxy.store import base_list, redis_form
+from idemproxy.store.base import AUDIT_KEPT, Page, StoreError, StoreUnavailableError, Wake
+from idemproxy.store.redis_form import Keys, Told
+from idemproxy.store.redis_lane import Reply
 from idemproxy.store.redis_link import Endpoint, Link
-from idemproxy.store.redis_script import CLAIM, COMPLETE, MARK_UNKNOWN, READ, RELEASE, RENEW, Script, packed
+from idemproxy.store.redis_script import (
+    CLAIM,
+    COMPLETE,
+    FORGET,
+    MARK_UNKNOWN,
+    READ,
+    RELEASE,
+    RENEW,
+    RESOLVE,
+    Script,
+    packed,
+)
 from idemproxy.store.redis_wake import RedisWakes
 
-_PHASES: Final = {phase.value.encode(): phase for phase in Phase}
 _SETTLED: Final = {settled.value.encode(): settled for settled in Settled}
-
-_Told: TypeAlias = tuple[bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes | None]
-"""A record as the scripts tell it: `told` in lua/prelude.lua."""
+_ACTED: Final = {acted.value.encode(): acted for acted in Acted}
+_LAST_CURSOR: Final = 2**64 - 1
 
 
 class RedisStore:
@@ -40,13 +52,13 @@ class RedisStore:
             raise StoreError(
                 f"store.prefix {prefix!r} holds a brace; braces mark the part of a key that decides its cluster slot"
             )
-        self._prefix = prefix
+        self._keys = Keys(prefix)
         self._channel = f"{prefix}settled".encode()
         self._probe = packed(b"SET", f"{prefix}probe".encode(), b"1", b"PX", b"60000")
         self._deadline = deadline
         endpoint = Endpoint(url, deadline)
         self._link = Link(endpoint)
-        self._wakes = RedisWakes(endpoint, self._channel, prefix)
+        self._wakes = RedisWakes(endpoint, self._channel, self._keys)
 
     async def start(self) -> None:
         """Connect, so that the first operation need not; a server that is down is met again by the first operation."""
@@ -68,13 +80,13 @@ class RedisStore:
             await self._wakes.ready()
         reply = await self._link.run(
             CLAIM,
-            *self._keys(identity),
+            *self._keys.of(identity),
             self._channel,
             ask.fingerprint.encode(),
             ask.owner.encode(),
             ask.route.encode(),
             b"%d" % ask.lease,
-            _number(ask.reclaim),
+            redis_form.number(ask.reclaim),
             b"1" if watched else b"",
         )
         match reply:
@@ -82,47 +94,66 @@ class RedisStore:
                 # Also when the claim was asked again: the owner's nonce was drawn for this ask alone.
                 return Granted(Hold(fence, ask.owner, ask.fingerprint, ask.route, claimed_at))
             case _:
-                return Found(_record(cast("_Told", reply)))
+                return Found(_record(reply))
 
     async def renew(self, holds: Sequence[tuple[Identity, Hold]], lease: int) -> Sequence[bool]:
         """As base.Store.renew; one script for each record, since each has a slot of its own, all in one write."""
         length = b"%d" % lease
-        replies = await asyncio.gather(
-            *(
-                self._link.run(RENEW, self._keys(identity)[0], b"%d" % hold.fence, hold.owner.encode(), length)
-                for identity, hold in holds
-            ),
-            return_exceptions=True,  # so that none is left unheard when one fails
+        replies = await _together(
+            self._link.run(RENEW, self._keys.of(identity)[0], b"%d" % hold.fence, hold.owner.encode(), length)
+            for identity, hold in holds
         )
-        for reply in replies:
-            if isinstance(reply, BaseException):
-                raise reply
         return [reply == 1 for reply in replies]
 
     async def complete(self, identity: Identity, hold: Hold, completion: Completion) -> Settled:
         """As base.Store.complete."""
-        return await self._settle(
-            COMPLETE,
-            identity,
-            *_hold(hold),
-            b"%d" % completion.status,
-            b"%d" % completion.retention,
-            b"%d" % completion.expired_mark,
-            *_kept(completion.answer),
-        )
+        return await self._settle(COMPLETE, identity, *redis_form.holding(hold), *redis_form.fulfilling(completion))
 
     async def release(self, identity: Identity, hold: Hold) -> Settled:
         """As base.Store.release."""
         return await self._settle(RELEASE, identity, b"%d" % hold.fence, hold.owner.encode())
 
-    async def mark_unknown(self, identity: Identity, hold: Hold, status: int | None, answer: bytes | None) -> Settled:
+    async def mark_unknown(self, identity: Identity, hold: Hold, doubt: Doubt) -> Settled:
         """As base.Store.mark_unknown."""
-        return await self._settle(MARK_UNKNOWN, identity, *_hold(hold), _number(status), *_kept(answer))
+        known = (redis_form.number(doubt.since), redis_form.number(doubt.status), *redis_form.kept(doubt.answer))
+        return await self._settle(MARK_UNKNOWN, identity, *redis_form.holding(hold), *known)
 
     async def read(self, identity: Identity) -> Record | None:
         """As base.Store.read."""
-        reply = await self._link.run(READ, *self._keys(identity))
-        return None if reply is None else _record(cast("_Told", reply))
+        reply = await self._link.run(READ, *self._keys.of(identity), b"1")
+        return None if reply is None else _record(reply)
+
+    async def list(self, phase: Phase | None, limit: int, cursor: str) -> Page:
+        """As base.Store.list, by the server's SCAN, whose cursor is ours. Raises ValueError for a cursor that is none.
+
+        One SCAN for each page: a page may be short, or empty with a cursor, and a record may be listed twice.
+        """
+        start = base_list.place(cursor, _LAST_CURSOR) or 0
+        reply = await self._link.ask(packed(b"SCAN", b"%d" % start, b"MATCH", self._keys.pattern(), b"COUNT", b"%d" % base_list.size(limit)))
+        following, keys = cast("tuple[bytes, Sequence[bytes]]", reply)
+        identities = [identity for key in keys if (identity := self._keys.identity(key)) is not None]
+        told = await _together(self._link.run(READ, *self._keys.of(identity), b"") for identity in identities)
+        listed = [(identity, _record(each)) for identity, each in zip(identities, told, strict=True) if each is not None]
+        return Page(
+            records=[(identity, record) for identity, record in listed if phase in (None, record.phase)],
+            cursor="" if following == b"0" else following.decode(),
+        )
+
+    async def resolve(self, identity: Identity, fence: int, resolution: Completion | None, who: str, why: str) -> Acted:
+        """As base.Store.resolve."""
+        if resolution is None:
+            return await self._act(RESOLVE, identity, fence, who, why, Verb.RESOLVE_NOT_EXECUTED.value.encode(), *[b""] * 6)
+        completed = redis_form.fulfilling(resolution)
+        return await self._act(RESOLVE, identity, fence, who, why, Verb.RESOLVE_COMPLETED.value.encode(), *completed)
+
+    async def forget(self, identity: Identity, fence: int, who: str, why: str) -> Acted:
+        """As base.Store.forget."""
+        return await self._act(FORGET, identity, fence, who, why)
+
+    async def audit(self, identity: Identity) -> Sequence[Act]:
+        """As base.Store.audit."""
+        reply = await self._link.ask(packed(b"LRANGE", self._keys.audit(identity), b"0", b"-1"))
+        return [redis_form.act(entry) for entry in cast("Sequence[bytes]", reply)]
 
     def watch(self, identity: Identity) -> AbstractContextManager[Wake]:
         """As base.Store.watch."""
@@ -130,42 +161,30 @@ class RedisStore:
 
     async def _settle(self, script: Script, identity: Identity, *arguments: bytes) -> Settled:
         """Run a script that settles, then wake those who wait here; it told the other processes itself."""
-        reply = await self._link.run(script, *self._keys(identity), self._channel, *arguments)
+        reply = await self._link.run(script, *self._keys.of(identity), self._channel, *arguments)
         settled = _SETTLED[cast("bytes", reply)]
         if settled is not Settled.STALE:
             self._wakes.wake(identity)
         return settled
 
-    def _keys(self, identity: Identity) -> tuple[bytes, bytes]:
-        record = f"{self._prefix}{{{identity}}}".encode()
-        return record, record + b":answer"
+    async def _act(self, script: Script, identity: Identity, fence: int, who: str, why: str, *arguments: bytes) -> Acted:
+        """Run the script of a person's act, then wake those who wait here; it told the other processes itself."""
+        keys = (*self._keys.of(identity), self._keys.audit(identity))
+        given = (b"%d" % fence, who.encode(), why.encode(), b"%d" % AUDIT_KEPT)
+        acted = _ACTED[cast("bytes", await self._link.run(script, *keys, self._channel, *given, *arguments))]
+        if acted is Acted.DONE:
+            self._wakes.wake(identity)
+        return acted
 
 
-def _hold(hold: Hold) -> tuple[bytes, bytes, bytes, bytes, bytes]:
-    return b"%d" % hold.fence, hold.owner.encode(), hold.fingerprint.encode(), hold.route.encode(), b"%d" % hold.claimed_at
+async def _together(calls: Iterable[Coroutine[Any, Any, Reply]]) -> Sequence[Reply]:
+    """The replies of all calls, which leave in one write. Raises the error of the first that failed, after all have ended."""
+    replies = await asyncio.gather(*calls, return_exceptions=True)  # so that none is left unheard when one fails
+    for reply in replies:
+        if isinstance(reply, BaseException):
+            raise reply
+    return cast("Sequence[Reply]", replies)
 
 
-def _kept(answer: bytes | None) -> tuple[bytes, bytes]:
-    return (b"", b"") if answer is None else (b"1", answer)
-
-
-def _number(number: int | None) -> bytes:
-    return b"" if number is None else b"%d" % number
-
-
-def _record(told: _Told) -> Record:
-    phase, fingerprint, fence, owner, route, claimed_at, lease_until, settled_at, expires_at, forget_at, status, answer = told
-    return Record(
-        phase=_PHASES[phase],
-        fingerprint=fingerprint.decode(),
-        fence=int(fence),
-        owner=owner.decode(),
-        route=route.decode(),
-        claimed_at=int(claimed_at),
-        lease_until=int(lease_until),
-        settled_at=int(settled_at) if settled_at else None,
-        expires_at=int(expires_at) if expires_at else None,
-        forget_at=int(forget_at) if forget_at else None,
-        status=int(status) if status else None,
-        answer=answer,
-    )
+def _record(told: Reply) -> Record:
+    return redis_form.record(cast("Told", told))

@@ -7,13 +7,13 @@ from typing import Final
 
 from redis.exceptions import RedisError, ResponseError
 
-from idemproxy.store.base import StoreUnavailableError
+from idemproxy.store.base import StoreUnavailableError, StoreUncertainError
 
 _ADVICE: Final = {
     "NOAUTH": "the server asks for a password: put it into store.url, as in redis://:password@host",
     "WRONGPASS": "the user name or password of store.url is not what the server has",
-    "NOPERM": "the user of store.url may not do this: allow it evalsha, script|load, publish, subscribe, what the scripts call "
-    "(hmget, hset, hdel, get, set, del, persist, pexpireat, time), and the keys and channels under store.prefix",
+    "NOPERM": "the user of store.url may not do this: allow it evalsha, script|load, publish, subscribe, scan, lrange, what the "
+    "scripts call (hmget, hset, hdel, get, set, del, rpush, persist, pexpireat, time), and keys and channels under store.prefix",
     "OOM": "the server's memory is full: raise maxmemory, or shorten retention; keep maxmemory-policy at noeviction",
     "READONLY": "the server is a replica: let store.url name the primary",
     "LOADING": "the server is still loading its data, and will take commands when it has",
@@ -35,7 +35,7 @@ _ADVICE: Final = {
 _KNOWN: Final = re.compile("|".join(rf"\b{re.escape(code)}\b" for code in _ADVICE))
 
 
-class LostReplyError(StoreUnavailableError):
+class LostReplyError(StoreUncertainError):
     """The connection ended, or was given up, before the reply came: the command may or may not have been carried out."""
 
 

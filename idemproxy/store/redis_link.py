@@ -3,7 +3,8 @@
 A command goes out once, and once more only if the connection ended before the reply came and the caller's deadline allows.
 That is no blind repetition: a claim carries its owner's nonce and every later write its hold, so that the second copy is
 answered as the first was (core.transition); at worst a release that was carried out reads as stale when the key was taken
-again in between. redis-py itself never re-sends: it gets no retry policy, and no connection of its own making.
+again in between. A person's act is sent once only, since a second copy would be refused for what the first did. redis-py
+itself never re-sends: it gets no retry policy, and no connection of its own making.
 """
 
 from __future__ import annotations
@@ -94,9 +95,13 @@ class Link:
         return await self.ask(script.call(*parts), script)
 
     async def ask(self, command: bytes, script: Script | None = None) -> Reply:
-        """The reply to a packed command, which must be idempotent: see above. Raises StoreUnavailableError."""
+        """The reply to a packed command, which must be idempotent unless its script says so: see above.
+
+        Raises StoreUnavailableError.
+        """
         loop = asyncio.get_running_loop()
         until = loop.time() + self._endpoint.deadline
+        once = script is not None and not script.repeatable
         again = False
         while True:
             lane = self._lane
@@ -105,7 +110,7 @@ class Link:
                     lane = await self.reach(until)
                 return await lane.submit(command, until)
             except LostReplyError:
-                if again or loop.time() >= until:
+                if again or once or loop.time() >= until:
                     raise
             except NoScriptError as error:  # it was not carried out
                 if again or script is None or lane is None:

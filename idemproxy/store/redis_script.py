@@ -18,14 +18,18 @@ def packed(*parts: bytes) -> bytes:
 
 
 class Script:
-    """One file of `lua/`, with the prelude in front of it; `keys` and `arguments` are how many the file says it takes."""
+    """One file of `lua/`, with the prelude in front of it; `keys` and `arguments` are how many the file says it takes.
 
-    __slots__ = ("_form", "load", "name")
+    `repeatable`: a second run is answered as the first was, so that it may be asked again when the reply was lost.
+    """
 
-    def __init__(self, name: str, keys: int, arguments: int) -> None:
+    __slots__ = ("_form", "load", "name", "repeatable")
+
+    def __init__(self, name: str, keys: int, arguments: int, *, repeatable: bool = True) -> None:
         source = b"\n".join((_LUA / f"{part}.lua").read_bytes() for part in ("prelude", name))
         digest = hashlib.sha1(source, usedforsecurity=False).hexdigest().encode()
         self.name = name
+        self.repeatable = repeatable
         self.load = packed(b"SCRIPT", b"LOAD", source)
         """The command that makes the server know this script."""
         constant = b"".join([_BULK % (len(part), part) for part in (b"EVALSHA", digest, b"%d" % keys)])
@@ -41,9 +45,11 @@ class Script:
 
 CLAIM: Final = Script("claim", keys=2, arguments=7)
 RENEW: Final = Script("renew", keys=1, arguments=3)
-COMPLETE: Final = Script("complete", keys=2, arguments=11)
+COMPLETE: Final = Script("complete", keys=2, arguments=12)
 RELEASE: Final = Script("release", keys=2, arguments=3)
-MARK_UNKNOWN: Final = Script("mark_unknown", keys=2, arguments=9)
-READ: Final = Script("read", keys=2, arguments=0)
+MARK_UNKNOWN: Final = Script("mark_unknown", keys=2, arguments=10)
+READ: Final = Script("read", keys=2, arguments=1)
+RESOLVE: Final = Script("resolve", keys=3, arguments=12, repeatable=False)
+FORGET: Final = Script("forget", keys=3, arguments=5, repeatable=False)
 
-ALL: Final = (CLAIM, RENEW, COMPLETE, RELEASE, MARK_UNKNOWN, READ)
+ALL: Final = (CLAIM, RENEW, COMPLETE, RELEASE, MARK_UNKNOWN, READ, RESOLVE, FORGET)

@@ -18,6 +18,7 @@ from redis.exceptions import RedisError
 from idemproxy.core.record import Identity
 from idemproxy.store.base import Wake
 from idemproxy.store.base_wake import LocalWakes
+from idemproxy.store.redis_form import Keys
 from idemproxy.store.redis_link import Endpoint
 from idemproxy.store.redis_script import packed
 
@@ -31,10 +32,10 @@ _PING: Final = packed(b"PING")
 class RedisWakes:
     """Who waits in this process, woken from here and, once someone waits, from everywhere."""
 
-    def __init__(self, endpoint: Endpoint, channel: bytes, prefix: str) -> None:
+    def __init__(self, endpoint: Endpoint, channel: bytes, keys: Keys) -> None:
         self._endpoint = endpoint
         self._channel = channel
-        self._key_starts = f"{prefix}{{".encode()
+        self._keys = keys
         self._local = LocalWakes()
         self._watched: Counter[Identity] = Counter()
         self._tried = asyncio.Event()
@@ -101,9 +102,8 @@ class RedisWakes:
                 asked = message is None
                 if asked:
                     await connection.send_packed_command(_PING, check_health=False)
-                elif message[0] == b"message" and message[2].startswith(self._key_starts):
-                    identity = message[2].removeprefix(self._key_starts).removesuffix(b"}").decode()
-                    self._local.wake(Identity(*identity.split("/")))
+                elif message[0] == b"message" and (identity := self._keys.identity(message[2])) is not None:
+                    self._local.wake(identity)
         except (RedisError, OSError):
             return
         finally:

@@ -1,12 +1,14 @@
 """The SQLite store: one file on a local disk, for one host and its worker processes.
 
 This module is the face that the event loop sees. Behind it: sqlite_writer, the thread that carries steps out and commits them in
-groups; sqlite_rows, records as rows; sqlite_file, opening, schema and errors; sqlite_wake, waking between processes.
+groups; sqlite_rows, records as rows; sqlite_list, pages of them; sqlite_audit, the trail of persons' acts; sqlite_file, opening,
+schema and errors; sqlite_wake, waking between processes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
@@ -14,11 +16,13 @@ from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
 from idemproxy.core import transition
-from idemproxy.core.record import Identity, Record
-from idemproxy.core.transition import Ask, Completion, Found, Granted, Hold, Settled
-from idemproxy.store.base import StoreError, StoreUnavailableError, Wake
+from idemproxy.core.record import Identity, Phase, Record
+from idemproxy.core.transition import Act, Acted, Ask, Completion, Doubt, Found, Granted, Hold, Settled
+from idemproxy.store import base_acts, base_list, sqlite_audit, sqlite_list
+from idemproxy.store.base import Page, StoreError, StoreUnavailableError, Wake
+from idemproxy.store.sqlite_file import SCHEMA_VERSION
 from idemproxy.store.sqlite_wake import ProcessWakes
-from idemproxy.store.sqlite_writer import Check, Outcome, Step, Writer
+from idemproxy.store.sqlite_writer import Outcome, Query, Step, Writer
 
 Result = TypeVar("Result")
 Transition: TypeAlias = Callable[[Record | None, int], tuple[Record | None, Result]]
@@ -81,13 +85,32 @@ class SqliteStore:
         """As base.Store.release."""
         return await self._step(identity, lambda record, _: transition.release(record, hold))
 
-    async def mark_unknown(self, identity: Identity, hold: Hold, status: int | None, answer: bytes | None) -> Settled:
+    async def mark_unknown(self, identity: Identity, hold: Hold, doubt: Doubt) -> Settled:
         """As base.Store.mark_unknown."""
-        return await self._step(identity, lambda record, now: transition.mark_unknown(record, hold, status, answer, now))
+        return await self._step(identity, lambda record, now: transition.mark_unknown(record, hold, doubt, now))
 
     async def read(self, identity: Identity) -> Record | None:
         """As base.Store.read."""
         return await self._step(identity, lambda record, now: (record, transition.aged(record, now)))
+
+    async def list(self, phase: Phase | None, limit: int, cursor: str) -> Page:
+        """As base.Store.list: the newest first, by row number. Raises ValueError for a cursor that is none."""
+        before, size = base_list.place(cursor, sqlite_list.LAST_ROW), base_list.size(limit)
+        return await self._query(lambda connection, now: sqlite_list.page(connection, phase, size, before, now))
+
+    async def resolve(self, identity: Identity, fence: int, resolution: Completion | None, who: str, why: str) -> Acted:
+        """As base.Store.resolve."""
+        deed = await self._step(identity, lambda record, now: base_acts.resolve(record, fence, resolution, who, why, now))
+        return deed.acted
+
+    async def forget(self, identity: Identity, fence: int, who: str, why: str) -> Acted:
+        """As base.Store.forget."""
+        deed = await self._step(identity, lambda record, now: base_acts.forget(record, fence, who, why, now))
+        return deed.acted
+
+    async def audit(self, identity: Identity) -> Sequence[Act]:
+        """As base.Store.audit."""
+        return await self._query(lambda connection, now: sqlite_audit.trail(connection, identity, now))
 
     def watch(self, identity: Identity) -> AbstractContextManager[Wake]:
         """As base.Store.watch."""
@@ -100,11 +123,15 @@ class SqliteStore:
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         return await _confirmed(self._queued(future, Step(future, identity, apply, port)))
 
+    async def _query(self, run: Callable[[sqlite3.Connection, int], Result]) -> Result:
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        return await _confirmed(self._queued(future, Query(future, run)))
+
     async def _check(self) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        await self._queued(future, Check(future))
+        await self._queued(future, Query(future, _touch))
 
-    async def _queued(self, future: asyncio.Future[Result], work: Step | Check) -> Result:
+    async def _queued(self, future: asyncio.Future[Result], work: Step | Query) -> Result:
         if self._writer is None:
             raise StoreUnavailableError(f"sqlite store {self._path}: it is not open")
         self._writer.submit(work)
@@ -130,6 +157,11 @@ async def _confirmed(call: Awaitable[Result]) -> Result:
         raise
     except StoreError as error:
         raise StoreUnavailableError(*error.args) from error
+
+
+def _touch(connection: sqlite3.Connection, _: int) -> None:
+    """Write a page: the version is the same again."""
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
 def _hand_over(loop: asyncio.AbstractEventLoop, deliver: Callable[[Outcome], None], outcome: Outcome) -> None:

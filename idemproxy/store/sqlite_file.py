@@ -20,6 +20,7 @@ _APPLICATION: Final = int.from_bytes(b"idem", "big")  # PRAGMA application_id: w
 # `due_at`: when time alone changes the record next; never, for one in flight or unknown.
 # `watchers`: loopback UDP ports, separated by spaces, of the processes to tell when the record is settled.
 # `answer` comes last: reading the columns before it does not read its pages.
+# The audit trail outlives its record, so nothing ties the two tables; all entries of one identity have the same `kept_until`.
 _SCHEMA: Final = (
     """
     CREATE TABLE record (
@@ -37,6 +38,7 @@ _SCHEMA: Final = (
         expires_at INTEGER,
         forget_at INTEGER,
         status INTEGER,
+        source TEXT NOT NULL,
         watchers TEXT NOT NULL,
         answer BLOB,
         due_at INTEGER AS (CASE phase WHEN 'completed' THEN min(expires_at, forget_at) WHEN 'expired' THEN forget_at END),
@@ -44,6 +46,22 @@ _SCHEMA: Final = (
     )
     """,
     "CREATE INDEX record_due ON record (due_at) WHERE due_at IS NOT NULL",
+    """
+    CREATE TABLE audit (
+        scope TEXT NOT NULL,
+        upstream TEXT NOT NULL,
+        key_hash TEXT NOT NULL,
+        verb TEXT NOT NULL,
+        who TEXT NOT NULL,
+        why TEXT NOT NULL,
+        fence INTEGER NOT NULL,
+        from_phase TEXT NOT NULL,
+        at INTEGER NOT NULL,
+        kept_until INTEGER NOT NULL
+    )
+    """,
+    "CREATE INDEX audit_identity ON audit (scope, upstream, key_hash)",
+    "CREATE INDEX audit_kept_until ON audit (kept_until)",
     f"PRAGMA application_id = {_APPLICATION}",
     f"PRAGMA user_version = {SCHEMA_VERSION}",
 )
@@ -53,7 +71,6 @@ _MEANINGS: Final = {
     sqlite3.SQLITE_BUSY: (True, "another process holds its lock: stop whatever keeps a transaction open on it"),
     sqlite3.SQLITE_FULL: (True, "the disk is full: free some space"),
     sqlite3.SQLITE_IOERR: (True, "reading or writing it failed: look for a failing or full disk, or a limit on file sizes"),
-    sqlite3.SQLITE_NOMEM: (True, "there is no memory left: give the process more"),
     sqlite3.SQLITE_READONLY: (False, "it is read-only: let this user write the file and its directory"),
     sqlite3.SQLITE_PERM: (False, "permission is denied: let this user read and write the file and its directory"),
     sqlite3.SQLITE_CANTOPEN: (False, "it cannot be opened: check that it is a file and that this user may write its directory"),
@@ -65,7 +82,9 @@ _MEANINGS: Final = {
 def explained(error: sqlite3.Error, path: Path) -> StoreError:
     """What an error of SQLite means, in our words: the one place where its exceptions are mapped."""
     heals, meaning = _MEANINGS.get(primary_code(error), (True, "SQLite reports an error"))
-    return (StoreUnavailableError if heals else StoreError)(f"sqlite store {path}: {meaning} ({error})")
+    mapped = (StoreUnavailableError if heals else StoreError)(f"sqlite store {path}: {meaning} ({error})")
+    mapped.__cause__ = error
+    return mapped
 
 
 def primary_code(error: sqlite3.Error) -> int:
@@ -80,23 +99,29 @@ def open_file(path: Path, *, create: bool) -> sqlite3.Connection:
     for the moment not mounted must not be taken for a store without records.
     Raises StoreError, StoreUnavailableError, and sqlite3.Error for the caller to map.
     """
-    try:
-        os.close(os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o600))
-    except FileNotFoundError as error:
-        if create:
-            raise StoreError(f"sqlite store {path}: the directory {path.parent} does not exist: create it") from error
-        raise StoreUnavailableError(
-            f"sqlite store {path}: the file is gone: put it back, or restart to begin without records"
-        ) from error
-    except OSError as error:
-        raise StoreError(f"sqlite store {path}: cannot be opened for writing: {error.strerror}") from error
-    connection = sqlite3.connect(path, timeout=0, isolation_level=None)
+    if create:
+        _create_file(path)
+    elif not path.exists():
+        raise StoreUnavailableError(f"sqlite store {path}: the file is gone: put it back, or restart to begin without records")
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=0, isolation_level=None)
     try:
         _configure(connection, path)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _create_file(path: Path) -> None:
+    """Make the file if there is none. One that is there is not even opened: to close it would drop this process's locks on it."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        pass
+    except FileNotFoundError as error:
+        raise StoreError(f"sqlite store {path}: the directory {path.parent} does not exist: create it") from error
+    except OSError as error:
+        raise StoreError(f"sqlite store {path}: the file cannot be made: {error.strerror}") from error
 
 
 def _configure(connection: sqlite3.Connection, path: Path) -> None:
@@ -123,7 +148,8 @@ def _configure(connection: sqlite3.Connection, path: Path) -> None:
 def _version(connection: sqlite3.Connection, path: Path) -> int:
     """The version of the schema; 0 for a new file. Raises StoreError when the file holds something else."""
     version, application, tables = connection.execute(
-        "SELECT user_version, application_id, (SELECT count(*) FROM sqlite_schema) FROM pragma_user_version, pragma_application_id"
+        "SELECT user_version, application_id, (SELECT count(*) FROM sqlite_schema) "
+        "FROM pragma_user_version, pragma_application_id"
     ).fetchone()
     if application != _APPLICATION and (version, tables) != (0, 0):
         raise StoreError(f"sqlite store {path}: it is the database of another program: name another path")

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple, TypeVar
 
-from idemproxy.core.record import Identity, Phase, Record
+from idemproxy.core.record import Identity, Phase, Record, Source
 
 Item = TypeVar("Item")
 
@@ -37,9 +37,11 @@ _REST: Final = (  # the watchers, then the fields of Record in their order
     "expires_at",
     "forget_at",
     "status",
+    "source",
     "answer",
 )
 _PHASES: Final = {phase.value: phase for phase in Phase}
+_SOURCES: Final = {source.value: source for source in Source}
 _COLUMNS: Final = ", ".join(_KEY + _REST)
 # A cross join is carried out in the order in which it is written: each identity asked for is looked up in the index.
 _MATCHING: Final = "FROM asked CROSS JOIN record ON (scope, upstream, key_hash) = (a, b, c)"
@@ -114,8 +116,9 @@ def _key(identity: Identity) -> tuple[str, str, str]:
 
 
 def _row(values: tuple[Any, ...]) -> Row:
-    _, _, _, watchers, phase, *rest = values
-    return Row(Record(_PHASES[phase], *rest), tuple(map(int, watchers.split())))
+    _, _, _, watchers, phase, *rest, source, answer = values
+    fields: list[Any] = [_PHASES[phase], *rest, _SOURCES[source], answer]
+    return Row(Record(*fields), tuple(map(int, watchers.split())))
 
 
 def _values(identity: Identity, row: Row) -> tuple[object, ...]:
@@ -136,5 +139,6 @@ def _values(identity: Identity, row: Row) -> tuple[object, ...]:
         record.expires_at,
         record.forget_at,
         record.status,
+        record.source.value,
         record.answer,
     )

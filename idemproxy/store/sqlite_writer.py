@@ -19,9 +19,11 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from idemproxy.core.record import MICROSECONDS, Identity, Phase, Record
-from idemproxy.core.transition import Found, aged
+from idemproxy.core.transition import Act, Found, aged
+from idemproxy.store import sqlite_audit
 from idemproxy.store.base import StoreError
-from idemproxy.store.sqlite_file import SCHEMA_VERSION, explained, open_file, primary_code
+from idemproxy.store.base_acts import Deed
+from idemproxy.store.sqlite_file import explained, open_file, primary_code
 from idemproxy.store.sqlite_rows import Row, load, load_due, save
 
 Result = TypeVar("Result")
@@ -41,10 +43,11 @@ class Step(NamedTuple):
     port: int | None = None
 
 
-class Check(NamedTuple):
-    """A question whether the file can be written now: answered by writing it."""
+class Query(NamedTuple):
+    """What else someone wants of the file: `run` is given the connection and the time, after the steps of its batch."""
 
-    future: asyncio.Future[None]
+    future: asyncio.Future[Any]
+    run: Callable[[sqlite3.Connection, int], Any]
 
 
 class Outcome(NamedTuple):
@@ -66,7 +69,7 @@ class Writer:
         self._clock = clock
         self._busy_timeout = busy_timeout
         self._deliver = deliver
-        self._queue: SimpleQueue[Step | Check | None] = SimpleQueue()
+        self._queue: SimpleQueue[Step | Query | None] = SimpleQueue()
         self._ending = False
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None  # device and inode that were opened last
@@ -78,7 +81,7 @@ class Writer:
         """Begin to take work."""
         self._thread.start()
 
-    def submit(self, work: Step | Check) -> None:
+    def submit(self, work: Step | Query) -> None:
         """Queue work for the next batch."""
         self._queue.put(work)
 
@@ -95,9 +98,9 @@ class Writer:
             self._sweep()
         self._drop()
 
-    def _waiting(self, timeout: float) -> list[Step | Check]:
+    def _waiting(self, timeout: float) -> list[Step | Query]:
         """All work that is queued, after waiting up to `timeout` seconds for the first."""
-        found: list[Step | Check] = []
+        found: list[Step | Query] = []
         with suppress(Empty):
             while not self._ending:
                 work = self._queue.get(block=timeout > 0 and not found, timeout=timeout)
@@ -107,7 +110,7 @@ class Writer:
                     found.append(work)
         return found
 
-    def _carry_out(self, batch: list[Step | Check], *, alone: bool = False) -> None:
+    def _carry_out(self, batch: list[Step | Query], *, alone: bool = False) -> None:
         """Run and commit a batch, deliver what became of it; a fault of the file is everyone's, a fault of one its own."""
         try:
             with self._transaction(self._busy_timeout) as connection:
@@ -131,12 +134,12 @@ class Writer:
         if self._connection is None or not (self._more_to_sweep or abs(now - self._swept_at) >= SWEEP_EVERY):
             return
         swept = 0
-        # The next batch meets a lasting fault again, and there is someone to tell.
-        with suppress(sqlite3.Error, StoreError), self._transaction(0) as connection:
+        # Whatever fails here, the thread goes on: the next batch meets a lasting fault again, and has someone to tell.
+        with suppress(Exception), self._transaction(0) as connection:
             due = load_due(connection, now, SWEEP_ROWS)
             left = {identity: aged(row.record, now) for identity, row in due.items()}
             save(connection, {identity: None if record is None else Row(record) for identity, record in left.items()})
-            swept = len(due)
+            swept = max(len(due), sqlite_audit.sweep(connection, now, SWEEP_ROWS))
         self._swept_at, self._more_to_sweep = now, swept == SWEEP_ROWS
 
     @contextmanager
@@ -193,12 +196,13 @@ class Writer:
             self._connection = None
 
 
-def _transit(connection: sqlite3.Connection, batch: Sequence[Step | Check], now: int) -> Outcome:
+def _transit(connection: sqlite3.Connection, batch: Sequence[Step | Query], now: int) -> Outcome:
     """Apply the steps of a batch in their order, and write each row once, as the last of them left it."""
     steps = [work for work in batch if isinstance(work, Step)]
     before = load(connection, list({step.identity for step in steps}))
     rows: dict[Identity, Row | None] = dict(before)
     outcome = Outcome([], [])
+    notes: list[tuple[Identity, Act]] = []
     for step in steps:
         row = rows.get(step.identity)
         try:
@@ -207,6 +211,8 @@ def _transit(connection: sqlite3.Connection, batch: Sequence[Step | Check], now:
             outcome.results.append((step.future, None, error))
             continue
         outcome.results.append((step.future, result, None))
+        if isinstance(result, Deed) and result.note is not None:
+            notes.append((step.identity, result.note))
         watchers = row.watchers if row else ()
         if step.port and step.port not in watchers and isinstance(result, Found) and result.record.phase is Phase.IN_FLIGHT:
             rows[step.identity] = Row(result.record, (*watchers, step.port))
@@ -216,10 +222,9 @@ def _transit(connection: sqlite3.Connection, batch: Sequence[Step | Check], now:
             if not in_flight:
                 outcome.settled.append((step.identity, watchers))
     save(connection, {identity: row for identity, row in rows.items() if row is not before.get(identity)})
-    for work in batch:
-        if isinstance(work, Check):
-            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")  # the same again, but a page is written
-            outcome.results.append((work.future, None, None))
+    for identity, act in notes:
+        sqlite_audit.note(connection, identity, act)
+    outcome.results.extend((work.future, work.run(connection, now), None) for work in batch if isinstance(work, Query))
     return outcome
 
 
@@ -228,6 +233,11 @@ def _is_of_file(error: Exception) -> bool:
     return isinstance(error, (sqlite3.OperationalError, StoreError)) or type(error) is sqlite3.DatabaseError
 
 
-def _failed(batch: Sequence[Step | Check], error: Exception) -> Outcome:
+def _failed(batch: Sequence[Step | Query], error: Exception) -> Outcome:
     """Everyone gets an error object of their own: one that is raised in many tasks would collect all their tracebacks."""
-    return Outcome([(work.future, None, type(error)(*error.args)) for work in batch], [])
+    outcome = Outcome([], [])
+    for work in batch:
+        own = type(error)(*error.args)
+        own.__cause__ = error.__cause__
+        outcome.results.append((work.future, None, own))
+    return outcome

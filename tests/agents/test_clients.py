@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import subprocess
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -30,7 +31,7 @@ class Got:
     body: bytes
 
 
-Twice: TypeAlias = Callable[[str, str], Awaitable[list[Got]]]
+Twice: TypeAlias = Callable[[str, str], list[Got]]
 """Send BODY to a URL under a key, twice."""
 
 
@@ -42,38 +43,45 @@ def _fields(key: str) -> dict[str, str]:
     return {"Content-Type": "application/json", "Idempotency-Key": key}
 
 
-async def with_requests(url: str, key: str) -> list[Got]:
+def with_requests(url: str, key: str) -> list[Got]:
     """A session, so that the second request may share the first one's connection."""
     with requests.Session() as session:
         answers = [session.post(url, data=BODY, headers=_fields(key), timeout=30) for _ in range(2)]
     return [_got(answer.status_code, answer.headers, answer.content) for answer in answers]
 
 
-async def with_httpx(url: str, key: str) -> list[Got]:
+def with_httpx(url: str, key: str) -> list[Got]:
     """The synchronous client."""
     with httpx.Client() as client:
         answers = [client.post(url, content=BODY, headers=_fields(key)) for _ in range(2)]
     return [_got(answer.status_code, answer.headers, answer.content) for answer in answers]
 
 
-async def with_async_httpx(url: str, key: str) -> list[Got]:
+def with_async_httpx(url: str, key: str) -> list[Got]:
     """The asynchronous client."""
-    async with httpx.AsyncClient() as client:
-        answers = [await client.post(url, content=BODY, headers=_fields(key)) for _ in range(2)]
-    return [_got(answer.status_code, answer.headers, answer.content) for answer in answers]
+
+    async def twice() -> list[httpx.Response]:
+        async with httpx.AsyncClient() as client:
+            return [await client.post(url, content=BODY, headers=_fields(key)) for _ in range(2)]
+
+    return [_got(answer.status_code, answer.headers, answer.content) for answer in asyncio.run(twice())]
 
 
-async def with_aiohttp(url: str, key: str) -> list[Got]:
+def with_aiohttp(url: str, key: str) -> list[Got]:
     """A client session."""
-    got = []
-    async with aiohttp.ClientSession() as session:
-        for _ in range(2):
-            async with session.post(url, data=BODY, headers=_fields(key)) as answer:
-                got.append(_got(answer.status, answer.headers, await answer.read()))
-    return got
+
+    async def once(session: aiohttp.ClientSession) -> Got:
+        async with session.post(url, data=BODY, headers=_fields(key)) as answer:
+            return _got(answer.status, answer.headers, await answer.read())
+
+    async def twice() -> list[Got]:
+        async with aiohttp.ClientSession() as session:
+            return [await once(session) for _ in range(2)]
+
+    return asyncio.run(twice())
 
 
-async def with_curl(url: str, key: str) -> list[Got]:
+def with_curl(url: str, key: str) -> list[Got]:
     """Two runs of the command; the answer's fields as curl itself understood them."""
     got = []
     for _ in range(2):
@@ -85,7 +93,7 @@ async def with_curl(url: str, key: str) -> list[Got]:
     return got
 
 
-async def with_fetch(url: str, key: str) -> list[Got]:
+def with_fetch(url: str, key: str) -> list[Got]:
     """Node's own fetch, in one program that sends both."""
     ran = subprocess.run(["node", str(FETCH), url, key, BODY], capture_output=True, check=True, timeout=30)
     return [_got(each["status"], each["fields"], each["body"].encode()) for each in json.loads(ran.stdout)]
@@ -120,11 +128,11 @@ def front(api: DemoApi, store_url: str) -> Iterator[Program]:
 
 
 @pytest.mark.parametrize("twice", CLIENTS)
-async def test_the_same_keyed_post_twice_is_one_charge(twice: Twice, api: DemoApi, front: Program, key: str) -> None:
+def test_the_same_keyed_post_twice_is_one_charge(twice: Twice, api: DemoApi, front: Program, key: str) -> None:
     """One charge in the upstream's ledger, the same answer twice, and the second one says that it is a replay."""
     before = api.charges()
 
-    first, second = await twice(f"{front.url}/charges", key)
+    first, second = twice(f"{front.url}/charges", key)
 
     assert before + 1 == api.charges()
     assert [201, 201] == [first.status, second.status]
@@ -137,10 +145,10 @@ async def test_the_same_keyed_post_twice_is_one_charge(twice: Twice, api: DemoAp
 
 
 @pytest.mark.parametrize("twice", CLIENTS)
-async def test_the_same_post_twice_without_the_proxy_is_two_charges(twice: Twice, api: DemoApi, key: str) -> None:
+def test_the_same_post_twice_without_the_proxy_is_two_charges(twice: Twice, api: DemoApi, key: str) -> None:
     """The upstream itself charges each time: it is the proxy that makes the difference."""
     before = api.charges()
 
-    await twice(f"{api.url}/charges", key)
+    twice(f"{api.url}/charges", key)
 
     assert before + 2 == api.charges()

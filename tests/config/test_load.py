@@ -25,7 +25,9 @@ from idemproxy.core.policy import (
     Upstream,
     compile_path,
 )
+from idemproxy.core.probe import ProbeRule
 from idemproxy.core.scope import ScopeRule
+from idemproxy.core.stamp import StampRule
 from tests.config.conftest import Load
 
 UPSTREAM = "upstreams: {payments: {url: 'http://127.0.0.1:9000'}}\n"
@@ -77,6 +79,7 @@ def test_everything_that_is_written_arrives(loaded: Load) -> None:
 listen: "[::1]:0"
 admin: {listen: "127.0.0.1:0"}
 store: {url: "redis://me:pw@127.0.0.1:6379/1", prefix: "p:"}
+spool: {directory: kept/here}
 key_secret: secret
 access_log: off
 drain: 1m
@@ -97,7 +100,16 @@ routes:
     scope: {headers: [X-Tenant, x-user]}
     fingerprint: {mode: semantic, include: [/a], exclude: [/a/b], headers: [X-Lang]}
     outcome: {release: [503], unknown: [500], complete: [409]}
-    on_unknown: retry
+    on_unknown: probe
+    probe:
+      get: "/seats?ref={key}&row={row}"
+      found: seats[0]
+      absent: "!seats"
+      absent_status: [404, 410]
+      settle: 1m
+      from_request: {row: a.row}
+      answer: {status: 201, body: "{id: seats[0].id}"}
+    stamp: {json: /a/ref}
     expired: renew
     forward_key: rename:X-Their-Key
     replay_denied: [X-Served-By]
@@ -112,7 +124,18 @@ routes:
         scope=ScopeRule((b"x-tenant", b"x-user")),
         fingerprint=FingerprintRule("semantic", ("/a",), ("/a/b",), ("x-lang",)),
         outcome=OutcomeRule(frozenset({503}), frozenset({500}), frozenset({409})),
-        on_unknown=OnUnknown.RETRY,
+        on_unknown=OnUnknown.PROBE,
+        probe=ProbeRule(
+            get="/seats?ref={key}&row={row}",
+            found="seats[0]",
+            absent="!seats",
+            absent_status=frozenset({404, 410}),
+            settle=60.0,
+            from_request=(("row", "a.row"),),
+            answer_status=201,
+            answer_body="{id: seats[0].id}",
+        ),
+        stamp=StampRule("json", "/a/ref"),
         on_expired=OnExpired.RENEW,
         forward_key=b"x-their-key",
         lease=3.0,
@@ -135,6 +158,7 @@ routes:
             profiles={"all": "strict, the default"},
             access_log=False,
             key_secret=b"secret",
+            spool=Path("kept/here"),
             drain=60.0,
         )
         == loaded(text).settings
@@ -168,6 +192,7 @@ def test_each_flag_has_its_variable(layer: str, loaded: Load) -> None:
         "listen": "127.0.0.1:11",
         "admin_listen": "127.0.0.1:12",
         "store": "memory://",
+        "spool": "/var/lib/spool",
         "access_log": "off",
         "upstream": "payments=http://127.0.0.1:13",
     }
@@ -176,10 +201,11 @@ def test_each_flag_has_its_variable(layer: str, loaded: Load) -> None:
 
     settings = loaded(LAYERS + "store: {url_file: absent}\n", environ, **flags).settings
 
-    assert (11, 12, "memory://", False, 13) == (
+    assert (11, 12, "memory://", Path("/var/lib/spool"), False, 13) == (
         settings.listen.port,
         settings.admin.port,
         settings.store.url,
+        settings.spool,
         settings.access_log,
         settings.upstreams["payments"].port,
     )
@@ -239,6 +265,32 @@ def test_secrets_come_from_files_beside_the_configuration(tmp_path: Path, loaded
     settings = loaded("key_secret_file: secret\nstore: {url_file: url}\n" + UPSTREAM).settings
 
     assert (b"s3cret", "redis://:pw@127.0.0.1:6379/0") == (settings.key_secret, settings.store.url)
+
+
+def test_the_admin_token_is_looked_for_where_it_was_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loaded: Load) -> None:
+    """A file says it beside itself, a flag and a variable from the current directory, and nobody shows it."""
+    (tmp_path / "token").write_text("beside-the-configuration\n")
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "token").write_text("in-the-current-directory\n")
+    monkeypatch.chdir(tmp_path / "here")
+    text = "admin: {token_file: token}\n" + UPSTREAM
+
+    told = [
+        loaded(text).settings,
+        loaded(UPSTREAM, admin_token_file=["token"]).settings,
+        loaded(text, {"IDEMPROXY_ADMIN_TOKEN_FILE": "token"}).settings,
+    ]
+
+    expected = [b"beside-the-configuration", b"in-the-current-directory", b"in-the-current-directory"]
+    assert expected == [settings.admin_token for settings in told]
+    assert "directory" not in repr(told)
+
+
+def test_an_admin_listener_for_everyone_needs_no_token(loaded: Load) -> None:
+    """Metrics and health may be read from beyond this machine without one; the records are then not served."""
+    settings = loaded("admin: {listen: '0.0.0.0:8081'}\n" + UPSTREAM).settings
+
+    assert ("0.0.0.0", None) == (settings.admin.host, settings.admin_token)  # noqa: S104
 
 
 @pytest.mark.parametrize("scope", ["scope: shared\n", "scope: {headers: [x-tenant]}\n"])

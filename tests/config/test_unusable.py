@@ -72,6 +72,27 @@ def test_a_secret_file_is_told_without_its_secret(content: str | None, told: str
     assert [f"idemproxy.yaml:2: store.url_file: {told}"] == complaints(UPSTREAM + "store: {url_file: url}\n")
 
 
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("a token with spaces", "is no bearer token: letters, digits and -._~+/ only, such as `openssl rand -hex 32` prints"),
+        ("hunter2hunter2!", "is no bearer token: letters, digits and -._~+/ only, such as `openssl rand -hex 32` prints"),
+        ("hunter2hunter2x", "is too short for a token: at least 16 characters, such as `openssl rand -hex 32` prints"),
+    ],
+)
+def test_a_token_that_cannot_be_sent_or_may_be_guessed_is_refused(
+    content: str, told: str, tmp_path: Path, complaints: Complaints
+) -> None:
+    """The problem is told at the key, or by the flag, that names the file, without the token."""
+    (tmp_path / "token").write_text(content)
+
+    in_file = complaints(UPSTREAM + "admin: {token_file: token}\n")
+    by_flag = complaints(UPSTREAM, admin_token_file=[str(tmp_path / "token")])
+
+    assert [f"idemproxy.yaml:2: admin.token_file: what stands in the file {told}"] == in_file
+    assert [f"--admin-token-file: what stands in the file {told}"] == by_flag
+
+
 def test_without_anything_the_way_in_is_told() -> None:
     """Neither file nor flag: the message says how to name an upstream."""
     with pytest.raises(ConfigurationError) as caught:

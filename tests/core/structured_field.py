@@ -1,4 +1,4 @@
-"""A strict reader of one structured-field item (RFC 9651, section 3.3) that is a token with parameters."""
+"""A strict reader of one structured-field item (RFC 9651): a token; its parameters integers, strings, tokens or true."""
 
 from __future__ import annotations
 

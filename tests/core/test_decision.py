@@ -22,7 +22,7 @@ ASKED: Final = "v1:asked"
 AXES: Final = {
     "kept": ("yes", "no"),
     "on_expired": ("refuse", "renew"),
-    "on_unknown": ("hold", "retry"),
+    "on_unknown": ("hold", "retry", "probe"),
     "patient": ("yes", "no"),
 }
 
@@ -36,6 +36,7 @@ SAME: Final = [
     ("expired", {"on_expired": "renew"}, ("reclaim", None, None)),
     ("unknown", {"on_unknown": "hold"}, ("refuse", 409, "outcome-unknown")),
     ("unknown", {"on_unknown": "retry"}, ("reclaim", None, None)),
+    ("unknown", {"on_unknown": "probe"}, ("probe", None, None)),
 ]
 OTHER: Final = ("refuse", 422, "key-reused")
 
@@ -102,7 +103,7 @@ def test_only_a_grant_forwards() -> None:
         for fingerprint in (ASKED, "v1:other")
         for world in worlds({})
     }
-    assert {"wait", "replay", "reclaim", "refuse"} == found
+    assert {"wait", "replay", "reclaim", "probe", "refuse"} == found
 
 
 def test_rows_cover_every_world() -> None:

@@ -150,6 +150,26 @@ def test_nothing_else_comes_out(value: bytes) -> None:
 
 
 @pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (b"", "is empty"),
+        (b'""', "is empty"),
+        (b"x" * 256, "has 256 characters, and at most 255 are allowed"),
+        (b"a,b", "holds a comma or a quotation mark"),
+        (b'a"', "holds a comma or a quotation mark"),
+        (b'"a', "is not one well-formed quoted string"),
+        (b'"a b"', "holds a character that is not visible ASCII"),
+        (b"a b", "holds a character that is not visible ASCII"),
+    ],
+    ids=["empty", "empty string", "too long", "list", "damaged", "not closed", "space, quoted", "space, bare"],
+)
+def test_the_reason(value: bytes, reason: str) -> None:
+    """Who sends a bad key is told what is wrong with it."""
+    with pytest.raises(KeyInvalidError, match=f"^the key {reason}"):
+        parse_key(value)
+
+
+@pytest.mark.parametrize(
     "value", [b"s3cret,b", b'"s3cret', b's3cret"', b"s3cret b", b'"s3cret b"', b"s3cret" * 43, b"s3cret\xff"]
 )
 def test_the_reason_does_not_tell_the_key(value: bytes) -> None:
@@ -195,6 +215,7 @@ def test_find_key(fields: Fields, header: bytes, expected: str | None) -> None:
         pytest.param((b"",), id="one empty"),
         pytest.param((b'""',), id="one empty string"),
         pytest.param((b"a, b",), id="one line with a list"),
+        pytest.param((b"a,",), id="one line with a list of one"),
     ],
 )
 def test_no_single_key(values: tuple[bytes, ...]) -> None:

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from idemproxy.core import transition
 from idemproxy.core.record import Phase, Record
-from idemproxy.core.transition import Ask, Completion, Found, Granted, Hold, Settled
+from idemproxy.core.transition import Ask, Completion, Doubt, Found, Granted, Hold, Settled
 
 NOW = 1_000_000
 FENCE = 500_000
@@ -20,7 +20,7 @@ HOLD = Hold(FENCE, "me", "v1:same", "charges", FENCE)
 OLD = replace(HOLD, fence=FENCE - 1)
 TWIN = replace(HOLD, owner="someone else")
 ASK = Ask("v1:same", "next", "charges", LEASE)
-COMPLETION = Completion(201, RETENTION, MARK, b"answer")
+COMPLETION = Completion(201, RETENTION, MARK, answer=b"answer")
 
 ALIVE = Record(Phase.IN_FLIGHT, "v1:same", FENCE, "me", "charges", claimed_at=FENCE, lease_until=NOW + 1)
 UNKNOWN = replace(ALIVE, phase=Phase.UNKNOWN, lease_until=NOW - 1, settled_at=NOW - 1, status=500, answer=b"error")
@@ -93,7 +93,7 @@ def carried_out(call: str, record: Record | None, hold: Hold = HOLD) -> tuple[Re
         case "release":
             return transition.release(record, hold)
         case "mark unknown":
-            return transition.mark_unknown(record, hold, 502, b"another error", NOW)
+            return transition.mark_unknown(record, hold, Doubt(502, answer=b"another error"), NOW)
     raise AssertionError(call)
 
 
@@ -176,7 +176,7 @@ def test_a_repeated_completion_changes_nothing() -> None:
 
 def test_a_lost_record_is_written_from_its_hold() -> None:
     """Owner, fence, fingerprint, route and time of the claim are what the hold says."""
-    left, _ = transition.mark_unknown(None, HOLD, 502, b"error", NOW)
+    left, _ = transition.mark_unknown(None, HOLD, Doubt(502, answer=b"error"), NOW)
 
     assert left == replace(ALIVE, phase=Phase.UNKNOWN, lease_until=FENCE, settled_at=NOW, status=502, answer=b"error")
 
@@ -226,7 +226,7 @@ class History(RuleBasedStateMachine):
             case "release":
                 self.record, result = transition.release(before, hold)
             case _:
-                self.record, result = transition.mark_unknown(before, hold, 500, answer, self.now)
+                self.record, result = transition.mark_unknown(before, hold, Doubt(500, answer=answer), self.now)
         if self.record is before:
             return
         assert before is None or (before.fence, before.owner) == (hold.fence, hold.owner), "written by another fence"

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 import pytest
 
 from idemproxy.core.record import Identity, Phase
-from idemproxy.core.transition import Ask, Completion, Found, Granted, Settled
+from idemproxy.core.transition import Ask, Completion, Doubt, Found, Granted, Settled
 from idemproxy.observe.metrics import STORE_OPERATIONS
 from idemproxy.store.base import Store, StoreUnavailableError
 from idemproxy.store.measured import MeasuredStore
@@ -41,7 +41,7 @@ async def test_every_operation_gives_the_inner_answer_and_one_report() -> None:
     settled = [
         await store.complete(ONE, holds[0], DONE),
         await store.release(TWO, holds[1]),
-        await store.mark_unknown(THREE, holds[2], 502, b"error"),
+        await store.mark_unknown(THREE, holds[2], Doubt(502, answer=b"error")),
     ]
     records = [await store.read(identity) for identity in (ONE, TWO, THREE)]
     again = await store.claim(ONE, ASK)

@@ -25,7 +25,10 @@ Series = tuple[str, tuple[tuple[str, str], ...]]
 ROUTES: Final = ["charges", "search"]
 ALLOWED_LABELS: Final = {"route", "outcome", "result", "store", "operation"}
 OUTCOMES: Final = ["executed", "replayed", "unknown", "in-progress", "refused", "bypassed", "read"]
-OPERATIONS: Final = ["check", "claim", "renew", "complete", "release", "mark_unknown", "read"]
+OPERATIONS: Final = [
+    *("check", "claim", "renew", "complete", "release", "mark_unknown", "read"),
+    *("list", "resolve", "forget", "audit"),
+]
 SLUGS: Final = [
     *("key-missing", "key-invalid", "bad-request", "key-reused", "in-progress", "outcome-unknown", "response-unavailable"),
     *("key-expired", "not-sent", "store-unavailable", "body-too-large", "no-route", "draining"),

@@ -1,4 +1,4 @@
-"""A client that sends the bytes that it is given, once, and reads one answer; and what it takes to look at a proxy from outside."""
+"""A client that sends the bytes that it is given, once, and reads one answer; and a look at a proxy from outside."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import http.client
 import json
 import socket
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 from urllib.parse import urlsplit
 
 from prometheus_client.parser import text_string_to_metric_families
 
-CHARGE: Final = b'{"amount": 4200, "customer": "ann"}'
+CUSTOMER: Final = "ann-of-nowhere"
+CHARGE: Final = b'{"amount": 4200, "customer": "%s"}' % CUSTOMER.encode()
 LONGEST: Final = 45.0
 """Seconds that a client waits for an answer."""
 
@@ -68,7 +68,7 @@ class Caller:
         address = urlsplit(url)
         self._socket = socket.create_connection((address.hostname, address.port), LONGEST)
 
-    def __enter__(self) -> Caller:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -108,18 +108,22 @@ def ask(
     """Send one request on a connection of its own, and read its answer; `wait` as `Prefer: wait=n`."""
     if wait is not None:
         fields = [*fields, ("Prefer", f"wait={wait}")]
+    return exchange(url, request_bytes(key, method=method, target=target, body=body, fields=fields), method)
+
+
+def exchange(url: str, request: bytes, method: str = "POST") -> Answer:
+    """Send a request as it stands, on a connection of its own, and read its answer."""
     with Caller(url) as caller:
-        return caller.exchange(request_bytes(key, method=method, target=target, body=body, fields=fields), method)
+        return caller.exchange(request, method)
 
 
 def page(url: str) -> tuple[int, str]:
     """Status and text of a page of the admin listener, whatever the status."""
-    try:
-        with urllib.request.urlopen(url) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as failure:
-        with failure:
-            return failure.code, failure.read().decode()
+    address = urlsplit(url)
+    with closing(http.client.HTTPConnection(address.netloc, timeout=LONGEST)) as connection:
+        connection.request("GET", address.path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
 
 
 def samples(admin: str) -> dict[Series, float]:
@@ -149,8 +153,8 @@ def eventually(condition: Callable[[], object], seconds: float = 20.0) -> None:
         time.sleep(0.01)
 
 
-def configuration(directory: Path, upstream: str, **settings: object) -> tuple[str, ...]:
-    """Arguments of `run` for a file with these settings, `defaults` and `routes` among them, and one upstream, `api`."""
+def configuration(directory: Path, settings: Mapping[str, object]) -> tuple[str, ...]:
+    """Arguments of `run` for a file with these settings."""
     path = directory / "idemproxy.yaml"
-    path.write_text(json.dumps({"upstreams": {"api": {"url": upstream}}, **settings}), "utf-8")  # YAML takes JSON
+    path.write_text(json.dumps(settings), "utf-8")  # which YAML takes as it is
     return "--config", str(path)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from idemproxy.store.base import Store
 from tests.servers import redis_server
 from tests.store.harness import Harness, MemoryHarness, SqliteHarness
 from tests.store.redis_harness import RedisHarness
@@ -32,3 +33,9 @@ async def harness(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
             made = RedisHarness(request.getfixturevalue("redis_url"))
     yield made
     await made.close()
+
+
+@pytest.fixture
+async def store(harness: Harness) -> Store:
+    """A store, empty and started."""
+    return await harness.open()

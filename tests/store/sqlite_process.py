@@ -37,7 +37,7 @@ class Commands:
             case "await":
                 with self._store.watch(of) as wake:
                     result = await self._store.claim(of, ask(), watched=True)
-                    print("watching", flush=True)
+                    say("watching")
                     await wake.wait(3600)
                 return await self.carry_out("claim", word)
             case "complete":
@@ -48,18 +48,24 @@ class Commands:
         raise AssertionError(command)
 
 
+def say(line: str) -> None:
+    """Answer."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 async def main() -> None:
     """Serve until standard input ends."""
     store = SqliteStore(sys.argv[1], clock=lambda: time.time_ns() // 1000)
     await store.start()
     commands = Commands(store)
-    print("ready", flush=True)
+    say("ready")
     while line := await asyncio.to_thread(sys.stdin.readline):
         command, word = line.split()
         try:
-            print(await commands.carry_out(command, word), flush=True)
+            say(await commands.carry_out(command, word))
         except StoreError as error:
-            print(error, flush=True)
+            say(str(error))
     await store.close()
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Awaitable, Callable
 from typing import Final
 
-from idemproxy.core.record import MICROSECONDS, Identity, Record
-from idemproxy.core.transition import Ask, Completion, Found, Granted, Hold
+from idemproxy.core.record import MICROSECONDS, Identity, Phase, Record
+from idemproxy.core.transition import Ask, Completion, Doubt, Found, Granted, Hold, Settled
 from idemproxy.store.base import Store
 
 LEASE: Final = 15 * MICROSECONDS
@@ -29,7 +30,7 @@ def ask(fingerprint: str = "v1:same", *, owner: str | None = None, lease: int = 
 
 def completion(answer: bytes | None = ANSWER, status: int = 201) -> Completion:
     """An answer, kept for a day, and its mark for a week."""
-    return Completion(status, RETENTION, EXPIRED_MARK, answer)
+    return Completion(status, RETENTION, EXPIRED_MARK, answer=answer)
 
 
 async def granted(store: Store, of: Identity, wish: Ask | None = None) -> Hold:
@@ -44,3 +45,17 @@ async def found(store: Store, of: Identity, wish: Ask | None = None) -> Record:
     result = await store.claim(of, wish or ask())
     assert isinstance(result, Found)
     return result.record
+
+
+async def phases(store: Store, *identities: Identity) -> list[Phase | None]:
+    """The phase of each record, None where there is none."""
+    records = [await store.read(each) for each in identities]
+    return [None if record is None else record.phase for record in records]
+
+
+SETTLEMENTS: dict[str, Callable[[Store, Identity, Hold], Awaitable[Settled]]] = {
+    "complete": lambda store, of, hold: store.complete(of, hold, completion()),
+    "release": lambda store, of, hold: store.release(of, hold),
+    "mark_unknown": lambda store, of, hold: store.mark_unknown(of, hold, Doubt(500, answer=ANSWER)),
+}
+"""What a holder can write last."""

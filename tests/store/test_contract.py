@@ -4,40 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
 
-from idemproxy.core.record import MICROSECONDS, Identity, Phase, Record
-from idemproxy.core.transition import Found, Granted, Hold, Settled
+from idemproxy.core.record import MICROSECONDS, Phase, Record
+from idemproxy.core.transition import Doubt, Found, Granted, Settled
 from idemproxy.store.base import Store
 from tests.store.harness import Harness
-from tests.store.steps import ANSWER, EXPIRED_MARK, LEASE, RETENTION, WITHIN, ask, completion, found, granted, identity
+from tests.store.steps import (
+    ANSWER,
+    EXPIRED_MARK,
+    LEASE,
+    RETENTION,
+    SETTLEMENTS,
+    WITHIN,
+    ask,
+    completion,
+    found,
+    granted,
+    identity,
+    phases,
+)
 
 ME = identity()
 DAY = 86_400
 YEAR = 366 * DAY
-
-Settle = Callable[[Store, Identity, Hold], Awaitable[Settled]]
-SETTLEMENTS: dict[str, Settle] = {
-    "complete": lambda store, of, hold: store.complete(of, hold, completion()),
-    "release": lambda store, of, hold: store.release(of, hold),
-    "mark_unknown": lambda store, of, hold: store.mark_unknown(of, hold, 500, ANSWER),
-}
-
-
-@pytest.fixture
-async def store(harness: Harness) -> Store:
-    """A store, empty and started."""
-    return await harness.open()
-
-
-async def phases(store: Store, *identities: Identity) -> list[Phase | None]:
-    """The phase of each record, None where there is none."""
-    records = [await store.read(each) for each in identities]
-    return [record and record.phase for record in records]
 
 
 async def test_a_started_store_is_named_and_can_take_writes(harness: Harness, store: Store) -> None:
@@ -114,12 +107,12 @@ async def test_two_scopes_and_two_upstreams_are_apart(store: Store) -> None:
     [(False, False, Granted), (True, False, Found), (False, True, Found), (True, True, Found)],
 )
 async def test_a_reclaim_needs_the_right_fence_and_fingerprint(
-    harness: Harness, store: Store, settled_as: str, wrong_fence: bool, wrong_fingerprint: bool, expected: type
+    harness: Harness, store: Store, *, settled_as: str, wrong_fence: bool, wrong_fingerprint: bool, expected: type
 ) -> None:
     """An unknown or expired record is granted anew to whoever names its fence and asks the same thing, and to no one else."""
     hold = await granted(store, ME)
     if settled_as == "unknown":
-        await store.mark_unknown(ME, hold, 500, ANSWER)
+        await store.mark_unknown(ME, hold, Doubt(500, answer=ANSWER))
     else:
         await store.complete(ME, hold, completion())
         await harness.advance(DAY + 1)
@@ -144,7 +137,7 @@ async def test_a_reclaim_needs_the_right_fence_and_fingerprint(
 
 
 @pytest.mark.parametrize("completed", [False, True])
-async def test_a_reclaim_of_another_phase_is_not_granted(store: Store, completed: bool) -> None:
+async def test_a_reclaim_of_another_phase_is_not_granted(store: Store, *, completed: bool) -> None:
     """A record in flight or completed cannot be run again, whatever fence is named."""
     hold = await granted(store, ME)
     if completed:
@@ -160,7 +153,7 @@ async def test_fences_grow_and_are_never_given_again(harness: Harness, store: St
     holds = [await granted(store, ME)]
     await store.release(ME, holds[-1])
     holds.append(await granted(store, ME))
-    await store.mark_unknown(ME, holds[-1], None, None)
+    await store.mark_unknown(ME, holds[-1], Doubt())
     holds.append(await granted(store, ME, ask(reclaim=holds[-1].fence)))
     await harness.lose(ME)
     holds.append(await granted(store, ME))
@@ -200,7 +193,7 @@ async def test_a_lease_that_is_over_makes_unknown_never_absent(harness: Harness,
 async def test_an_unknown_record_never_expires(harness: Harness, store: Store) -> None:
     """What only the upstream knows stays, with the answer that it came with, until someone settles it."""
     hold = await granted(store, ME)
-    await store.mark_unknown(ME, hold, 502, ANSWER)
+    await store.mark_unknown(ME, hold, Doubt(502, answer=ANSWER))
     await harness.advance(100 * YEAR)
 
     record = await found(store, ME)
@@ -263,9 +256,9 @@ async def test_many_leases_are_renewed_at_once(store: Store) -> None:
     ids = [identity(name) for name in ("alive", "completed", "unknown", "lost", "reclaimed", "alive too")]
     holds = [await granted(store, each) for each in ids]
     await store.complete(ids[1], holds[1], completion())
-    await store.mark_unknown(ids[2], holds[2], None, None)
+    await store.mark_unknown(ids[2], holds[2], Doubt())
     await store.release(ids[3], holds[3])
-    await store.mark_unknown(ids[4], holds[4], None, None)
+    await store.mark_unknown(ids[4], holds[4], Doubt())
     taken = await granted(store, ids[4], ask(reclaim=holds[4].fence))
 
     renewed = await store.renew([*zip(ids, holds, strict=True), (ids[4], taken)], 2 * LEASE)
@@ -317,7 +310,7 @@ async def test_an_answer_comes_back_byte_for_byte(harness: Harness, store: Store
 async def test_a_completion_by_an_old_fence_changes_nothing(store: Store) -> None:
     """A holder that wakes after another was granted is told so; what the new holder does stands."""
     old = await granted(store, ME)
-    await store.mark_unknown(ME, old, None, None)
+    await store.mark_unknown(ME, old, Doubt())
     new = await granted(store, ME, ask(reclaim=old.fence))
 
     assert Settled.STALE is await store.complete(ME, old, completion(b"old"))
@@ -345,7 +338,7 @@ async def test_a_late_completion_settles_an_unknown_record(harness: Harness, sto
         await harness.advance(16)
         assert Phase.UNKNOWN is (await found(store, ME)).phase
     else:
-        await store.mark_unknown(ME, hold, 500, b"an error")
+        await store.mark_unknown(ME, hold, Doubt(500, answer=b"an error"))
 
     assert Settled.WRITTEN is await store.complete(ME, hold, completion())
     record = await found(store, ME)
@@ -410,7 +403,7 @@ async def test_a_release_frees_the_key(store: Store) -> None:
 async def test_an_unknown_record_can_be_released_by_its_holder(store: Store) -> None:
     """A holder that learns that nothing was executed frees the key also when the record is unknown already."""
     hold = await granted(store, ME)
-    await store.mark_unknown(ME, hold, 500, ANSWER)
+    await store.mark_unknown(ME, hold, Doubt(500, answer=ANSWER))
 
     assert Settled.WRITTEN is await store.release(ME, hold)
     assert [None] == await phases(store, ME)
@@ -436,7 +429,7 @@ async def test_a_mark_keeps_status_and_answer(store: Store, status: int | None, 
     """An error of the upstream stays with the unknown record, byte for byte; a mark may be repeated."""
     hold = await granted(store, ME)
 
-    marks = [await store.mark_unknown(ME, hold, status, answer) for _ in range(2)]
+    marks = [await store.mark_unknown(ME, hold, Doubt(status, answer=answer)) for _ in range(2)]
 
     record = await found(store, ME)
     assert [Settled.WRITTEN] * 2 == marks
@@ -454,7 +447,7 @@ async def test_a_mark_on_a_lost_record_writes_it_anew(harness: Harness, store: S
     hold = await granted(store, ME)
     await harness.lose(ME)
 
-    assert Settled.REWRITTEN is await store.mark_unknown(ME, hold, 500, ANSWER)
+    assert Settled.REWRITTEN is await store.mark_unknown(ME, hold, Doubt(500, answer=ANSWER))
     record = await found(store, ME)
     assert (Phase.UNKNOWN, hold.fence, 500, ANSWER) == (record.phase, record.fence, record.status, record.answer)
 
@@ -464,7 +457,7 @@ async def test_a_completed_record_is_not_marked(store: Store) -> None:
     hold = await granted(store, ME)
     await store.complete(ME, hold, completion())
 
-    assert Settled.STALE is await store.mark_unknown(ME, hold, 500, b"late")
+    assert Settled.STALE is await store.mark_unknown(ME, hold, Doubt(500, answer=b"late"))
     record = await found(store, ME)
     assert (Phase.COMPLETED, 201, ANSWER) == (record.phase, record.status, record.answer)
 
@@ -488,7 +481,7 @@ async def test_a_read_changes_nothing(harness: Harness, store: Store) -> None:
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["same process", "another process"])
 @pytest.mark.parametrize("settlement", SETTLEMENTS)
-async def test_a_settlement_wakes_those_who_watch(harness: Harness, store: Store, settlement: str, elsewhere: bool) -> None:
+async def test_a_settlement_wakes_those_who_watch(harness: Harness, store: Store, settlement: str, *, elsewhere: bool) -> None:
     """Every waiter of a record in flight returns at once when it is settled, in the holder's process and in another."""
     hold = await granted(store, ME)
     waiting = await harness.open() if elsewhere else store

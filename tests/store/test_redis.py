@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from idemproxy.core.record import Phase
-from idemproxy.core.transition import Completion, Found, Granted, Settled
+from idemproxy.core.transition import Completion, Doubt, Found, Granted, Settled
 from idemproxy.store import redis_wake
 from idemproxy.store.base import StoreError
 from idemproxy.store.redis import RedisStore
@@ -88,7 +88,7 @@ async def test_only_what_is_completed_expires(server: RedisServer, prefix: str) 
         record, answer = keys(prefix, identity())
         hold = await granted(store)
         in_flight = [await client.pttl(record), await client.pttl(answer)]
-        await store.mark_unknown(identity(), hold, 500, b"an error")
+        await store.mark_unknown(identity(), hold, Doubt(500, answer=b"an error"))
         unknown = [await client.pttl(record), await client.pttl(answer)]
         await store.complete(identity(), hold, COMPLETION)
         completed = await recorded(store)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from idemproxy.core.record import Phase
-from idemproxy.core.transition import Settled
+from idemproxy.core.transition import Doubt, Settled
 from idemproxy.store import redis_link
 from idemproxy.store.redis import RedisStore
 from tests.servers import RedisServer, free_port, redis_server, relay
@@ -131,7 +131,7 @@ async def test_a_lost_settlement_reply_is_asked_for_again(server: RedisServer) -
         between.cut_next_reply()
         released = await store.release(identity(1), holds[1])
         between.cut_next_reply()
-        marked = await store.mark_unknown(identity(2), holds[2], None, None)
+        marked = await store.mark_unknown(identity(2), holds[2], Doubt())
 
         records = [await store.read(identity(number)) for number in range(3)]
 
@@ -179,7 +179,7 @@ async def test_a_full_server_refuses_claims_but_keeps_what_is_answered(server: R
 
         renewed = await store.renew([(identity(number), hold) for number, hold in enumerate(holds)], LEASE)
         completed = await store.complete(identity(0), holds[0], COMPLETION)
-        marked = await store.mark_unknown(identity(1), holds[1], 502, b"an error")
+        marked = await store.mark_unknown(identity(1), holds[1], Doubt(502, answer=b"an error"))
         records = [await store.read(identity(number)) for number in (9, 0, 1)]
         await client.config_set("maxmemory", "0")
 
@@ -204,7 +204,7 @@ async def test_a_replica_says_so(server: RedisServer) -> None:
                 store.renew([(identity(), hold)], LEASE),
                 store.complete(identity(), hold, COMPLETION),
                 store.release(identity(), hold),
-                store.mark_unknown(identity(), hold, None, None),
+                store.mark_unknown(identity(), hold, Doubt()),
                 store.check(),
             )
         ]

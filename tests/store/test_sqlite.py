@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from idemproxy.core.record import Phase
-from idemproxy.core.transition import Found, Granted
+from idemproxy.core.transition import Doubt, Found, Granted
 from idemproxy.store import sqlite_writer
 from idemproxy.store.base import StoreError, StoreUnavailableError
 from idemproxy.store.sqlite import SqliteStore
@@ -53,12 +53,17 @@ def query(path: Path, sql: str) -> list[tuple[object, ...]]:
         return connection.execute(sql).fetchall()
 
 
+def log(path: Path) -> os.stat_result:
+    """What the system knows of the write-ahead log."""
+    return Path(f"{path}-wal").stat()
+
+
 def commits(path: Path) -> int:
     """How many transactions the write-ahead log holds: each ends with a frame that says how large the file is then."""
-    log = Path(f"{path}-wal").read_bytes()
-    page = int.from_bytes(log[8:12], "big")
-    salt = log[16:24]
-    frames = (log[at : at + 24] for at in range(32, len(log), 24 + page))
+    logged = Path(f"{path}-wal").read_bytes()
+    page = int.from_bytes(logged[8:12], "big")
+    salt = logged[16:24]
+    frames = (logged[at : at + 24] for at in range(32, len(logged), 24 + page))
     return sum(frame[8:16] == salt and frame[4:8] != bytes(4) for frame in frames)
 
 
@@ -210,7 +215,7 @@ async def test_a_sweep_removes_what_time_has_ended(files: SqliteHarness) -> None
     phases = "SELECT key_hash, phase, answer FROM record ORDER BY key_hash"
     in_flight, unknown, completed = (identity(name) for name in ("in flight", "unknown", "completed"))
     await granted(store, in_flight)
-    await store.mark_unknown(unknown, await granted(store, unknown), 500, ANSWER)
+    await store.mark_unknown(unknown, await granted(store, unknown), Doubt(500, answer=ANSWER))
     await store.complete(completed, await granted(store, completed), completion())
     stay = [("in flight", "in_flight", None), ("unknown", "unknown", ANSWER)]
     seen = []
@@ -285,6 +290,21 @@ async def test_processes_that_write_at_once_all_get_through(files: SqliteHarness
     assert [("completed", 200)] == query(files.path, "SELECT phase, count(*) FROM record GROUP BY phase")
 
 
+async def test_the_log_outlives_a_process_that_ends(files: SqliteHarness) -> None:
+    """A process that closes the file knows that others still use it, and does not take their write-ahead log away."""
+    store, _ = await files.open(), await files.open()
+    await granted(store, ME)
+    before = log(files.path).st_ino
+    async with worker(files.path) as other:
+        assert "granted" == await other.ask("claim another")
+        assert other.process.stdin is not None
+        other.process.stdin.close()
+        assert 0 == await other.process.wait()
+
+    assert before == log(files.path).st_ino
+    assert [("another",), ("key",)] == query(files.path, "SELECT key_hash FROM record ORDER BY key_hash")
+
+
 async def test_processes_that_start_at_once_make_one_schema(tmp_path: Path) -> None:
     """Workers that find no file all start, whoever of them makes it."""
     stores = [SqliteStore(tmp_path / "records.db", clock=Clock()) for _ in range(4)]
@@ -337,8 +357,10 @@ async def test_a_missing_directory_is_named(tmp_path: Path) -> None:
 
 
 async def test_a_directory_is_not_a_file(tmp_path: Path) -> None:
-    """A path that is a directory is refused with the system's reason."""
-    assert f"sqlite store {tmp_path}: cannot be opened for writing: Is a directory" == await refusal(tmp_path)
+    """A path that is a directory is refused, with what to look at."""
+    expected = "it cannot be opened: check that it is a file and that this user may write its directory"
+
+    assert f"sqlite store {tmp_path}: {expected} (unable to open database file)" == await refusal(tmp_path)
 
 
 async def test_a_file_that_is_not_a_database_is_refused_and_left_alone(tmp_path: Path) -> None:
@@ -377,20 +399,28 @@ async def test_a_newer_schema_is_refused(files: SqliteHarness) -> None:
 
 @pytest.fixture
 def open_directory() -> Iterator[Path]:
-    """A directory that everyone may enter, unlike pytest's own."""
+    """A directory that everyone may enter, unlike pytest's own, and no one may write, with a file likewise."""
     directory = Path(tempfile.mkdtemp(prefix="idemproxy-"))
-    directory.chmod(0o755)
+    (directory / "read-only.db").touch(0o444)
+    directory.chmod(0o555)
     yield directory
+    directory.chmod(0o755)
     shutil.rmtree(directory)
 
 
 async def test_a_read_only_file_is_refused(open_directory: Path) -> None:
     """A file that may not be written is no store, and the reason is said at the start."""
-    path = open_directory / "records.db"
-    path.touch()
-    path.chmod(0o444)
+    path = open_directory / "read-only.db"
+    expected = "it is read-only: let this user write the file and its directory (attempt to write a readonly database)"
     with unprivileged():
-        assert f"sqlite store {path}: cannot be opened for writing: Permission denied" == await refusal(path)
+        assert f"sqlite store {path}: {expected}" == await refusal(path)
+
+
+async def test_a_directory_that_may_not_be_written_is_refused(open_directory: Path) -> None:
+    """Where the file cannot be made, the system's reason is said at the start."""
+    path = open_directory / "records.db"
+    with unprivileged():
+        assert f"sqlite store {path}: the file cannot be made: Permission denied" == await refusal(path)
 
 
 # Faults at work, and recovery without a restart
@@ -446,7 +476,7 @@ async def test_a_limit_on_the_files_size_is_an_outage_that_passes(files: SqliteH
     """When the system refuses to let the log grow, writes fail with what to look for; when it allows it, they work."""
     async with worker(files.path) as process:
         assert "granted" == await process.ask("claim key")
-        size = Path(f"{files.path}-wal").stat().st_size
+        size = log(files.path).st_size
         assert "limited" == await process.ask(f"limit {size + 5_000}")
 
         refused = await process.ask("complete key")

@@ -102,7 +102,8 @@ class ByteStream:
         """The next whole message; `bodiless` when no body follows whatever the head says. Raises EOFError."""
         begun = self._at
         head = self.head()
-        body, trailers = b"", ()
+        body = b""
+        trailers: tuple[bytes, ...] = ()
         is_answer = head.start.startswith(b"HTTP/")
         if bodiless or (is_answer and head.start.split(b" ")[1] in {b"100", b"103", b"204", b"304"}):
             pass

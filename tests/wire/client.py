@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-from typing import Any
+from typing import Any, Self
 from uuid import uuid4
 
 from tests.wire.bytestream import PATIENCE, ByteStream, Message
@@ -58,7 +58,7 @@ class Client(ByteStream):
     def __init__(self, port: int) -> None:
         super().__init__(socket.create_connection(("127.0.0.1", port), PATIENCE))
 
-    def __enter__(self) -> Client:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -100,6 +100,7 @@ def shared_proxy(directory: Path, scripted: Upstream, absent_port: int, records:
     # A resolver that cannot be reached is as good as one that knows no such name, but tells it later.
     with proxy("--config", str(file), environment={"RES_OPTIONS": "timeout:1 attempts:1"}) as program:
         yield program
+    assert [] == [line for line in program.told if not line.startswith("INFO")], "whatever was done to it, it had no complaint"
 
 
 @pytest.fixture(scope="session")

@@ -34,7 +34,7 @@ def canonical_json(body: bytes, selection: Selection | None) -> tuple[bytes, byt
     An expression that fails on this body (a function that is given the wrong type) makes the whole document count.
     """
     try:
-        document = _read(body)
+        document = read_json(body)
         if selection is not None:
             document = selection.without_excluded(document)
             if selection.include and (part := _part(document, selection)) is not None:
@@ -51,8 +51,11 @@ def _part(document: Json, selection: Selection) -> bytes | None:
         return None
 
 
-def _read(body: bytes) -> Json:
-    """The document; raises ValueError or RecursionError when it cannot be compared as JSON."""
+def read_json(body: bytes) -> Json:
+    """The document, with exact numbers.
+
+    Raises ValueError or RecursionError for what is not JSON in UTF-8, has a name twice in one object, or more than 100 levels.
+    """
     text = body.decode()
     document: Json = _DECODER.decode(text)
     if text.count("[") + text.count("{") > MOST_LEVELS and _is_too_deep(document):

@@ -105,12 +105,12 @@ def _step(place: Place, step: Step) -> Iterator[Place]:
 
 def selector(text: str) -> tuple[Token, ...] | ParsedResult:
     """An entry of `include`. Raises ValueError with a sentence when it is neither a pointer nor an expression."""
-    return _pointer(text) if _is_pointer(text) else _expression(text)
+    return pointer(text) if _is_pointer(text) else expression(text)
 
 
 def path(text: str) -> tuple[Step, ...]:
     """An entry of `exclude`. Raises ValueError with a sentence when it names no place below the root."""
-    steps = _pointer(text) if _is_pointer(text) else _steps(_expression(text).parsed)
+    steps = pointer(text) if _is_pointer(text) else _steps(expression(text).parsed)
     if not steps:
         raise ValueError("it names the whole body, so nothing would be left to compare")
     return steps
@@ -120,22 +120,24 @@ def _is_pointer(text: str) -> bool:
     return text == "" or text.startswith("/")
 
 
-def _pointer(text: str) -> tuple[Token, ...]:
+def pointer(text: str) -> tuple[Token, ...]:
+    """The parts of a JSON Pointer; none of the empty one, which names the whole. Raises ValueError with a sentence."""
     if re.search(r"~(?![01])", text):
         raise ValueError('in a JSON Pointer, "~" is followed by 0 or 1 (RFC 6901)')
     names = [part.replace("~1", "/").replace("~0", "~") for part in text.split("/")[1:]]
     return tuple(Token(name, int(name) if re.fullmatch(r"0|[1-9][0-9]{0,17}", name) else None) for name in names)
 
 
-def _expression(text: str) -> ParsedResult:
+def expression(text: str) -> ParsedResult:
+    """A JMESPath expression, ready to search. Raises ValueError with a sentence."""
     try:
-        expression = jmespath.compile(text)
+        compiled = jmespath.compile(text)
     except JMESPathError as problem:
         raise ValueError(f"it is no JMESPath expression: {_reason(problem)}") from problem
-    for name in _functions(expression.parsed):
+    for name in _functions(compiled.parsed):
         if name not in Functions.FUNCTION_TABLE:
             raise ValueError(f"JMESPath has no function {name}()")
-    return expression
+    return compiled
 
 
 def _reason(problem: JMESPathError) -> str:

@@ -33,7 +33,7 @@ if record then
       redis.call('HDEL', KEYS[1], 'watched')
       announce(channel)
     end
-    return told(record)
+    return told(record, true)
   end
 end
 
@@ -45,7 +45,7 @@ end
 redis.call('HSET', KEYS[1], 'v', VERSION, 'phase', 'in_flight', 'fingerprint', fingerprint, 'fence', digits(fence),
            'owner', owner, 'route', route, 'claimed_at', digits(at), 'lease_until', digits(at + tonumber(lease)))
 if stored then
-  redis.call('HDEL', KEYS[1], 'settled_at', 'expires_at', 'forget_at', 'status', 'watched')
+  redis.call('HDEL', KEYS[1], 'settled_at', 'expires_at', 'forget_at', 'status', 'source', 'watched')
   redis.call('PERSIST', KEYS[1])
   redis.call('DEL', KEYS[2])
 end

@@ -1,18 +1,20 @@
--- complete(channel, fence, owner, fingerprint, route, claimed_at, status, retention, expired_mark, kept, answer): store what
--- was answered; also settles an unknown record, and writes a lost one anew (core.transition.complete).
+-- complete(channel, fence, owner, fingerprint, route, claimed_at, status, retention, expired_mark, source, kept, answer): store
+-- what was answered; also settles an unknown record, and writes a lost one anew (core.transition.complete).
 --
--- KEYS  1 record: reads v, phase, fence, owner, watched; writes phase, settled_at, expires_at, forget_at, status; deletes
---         watched; writes every field of a lost record; expires at forget_at
+-- KEYS  1 record: reads v, phase, fence, owner, watched; writes phase, settled_at, expires_at, forget_at, status, source;
+--         deletes watched; writes every field of a lost record; expires at forget_at
 --       2 answer: writes it, to expire at expires_at, or deletes it
 -- ARGV  1 the channel of settlements
 --       2 fence, 3 owner, 4 fingerprint, 5 route, 6 claimed_at: the hold
 --       7 status
 --       8 retention, 9 expired_mark: durations in microseconds
---       10 '1' when the answer is kept, or ''
---       11 answer
+--       10 source, '' for an answer to what was forwarded
+--       11 '1' when the answer is kept, or ''
+--       12 answer
 -- Gives 'written', 'rewritten' or 'stale'.
 
-local channel, fence, owner, fingerprint, route, claimed_at, status, retention, expired_mark, kept, answer = unpack(ARGV)
+local channel, fence, owner, fingerprint, route, claimed_at, status, retention, expired_mark, source, kept, answer
+  = unpack(ARGV)
 local record = load(HOLDING)
 
 if record and (record.fence ~= fence or record.owner ~= owner) then
@@ -22,21 +24,11 @@ if record and (record.phase == 'completed' or record.phase == 'expired') then
   return 'written' -- the same completion again, its first reply lost
 end
 
-local at = now()
-local expires_at = at + tonumber(retention)
-local forget_at = expires_at + tonumber(expired_mark)
 -- HDEL comes first, also where it deletes nothing: a script that has written may go on where memory is full. Claims are refused
 -- then, but what was answered is a fact, and whatever is in flight is bounded.
 redis.call('HDEL', KEYS[1], 'watched')
-if kept == '1' then
-  redis.call('SET', KEYS[2], answer, 'PXAT', milliseconds(expires_at))
-else
-  redis.call('DEL', KEYS[2])
-end
 if not record then
   restore(fence, owner, fingerprint, route, claimed_at)
 end
-redis.call('HSET', KEYS[1], 'phase', 'completed', 'settled_at', digits(at), 'expires_at', digits(expires_at),
-           'forget_at', digits(forget_at), 'status', status)
-redis.call('PEXPIREAT', KEYS[1], milliseconds(forget_at))
+fulfil(now(), status, retention, expired_mark, source, kept, answer)
 return settled(record, channel)

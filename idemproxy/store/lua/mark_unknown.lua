@@ -1,17 +1,18 @@
--- mark_unknown(channel, fence, owner, fingerprint, route, claimed_at, status, kept, answer): say that only the upstream knows;
--- keep its answer (an error) when there was one (core.transition.mark_unknown).
+-- mark_unknown(channel, fence, owner, fingerprint, route, claimed_at, since, status, kept, answer): say that only the upstream
+-- knows; keep its answer (an error) when there was one (core.transition.mark_unknown).
 --
 -- KEYS  1 record: reads v, phase, fence, owner, watched; writes phase, settled_at, status; deletes watched; writes every field
 --         of a lost record; never expires
 --       2 answer: writes it, never to expire, or deletes it
 -- ARGV  1 the channel of settlements
 --       2 fence, 3 owner, 4 fingerprint, 5 route, 6 claimed_at: the hold
---       7 status, or ''
---       8 '1' when the answer is kept, or ''
---       9 answer
+--       7 since when the outcome is unknown, or '' for now
+--       8 status, or ''
+--       9 '1' when the answer is kept, or ''
+--       10 answer
 -- Gives 'written', 'rewritten' or 'stale'.
 
-local channel, fence, owner, fingerprint, route, claimed_at, status, kept, answer = unpack(ARGV)
+local channel, fence, owner, fingerprint, route, claimed_at, since, status, kept, answer = unpack(ARGV)
 local record = load(HOLDING)
 
 if record and (record.fence ~= fence or record.owner ~= owner or (record.phase ~= 'in_flight' and record.phase ~= 'unknown')) then
@@ -28,6 +29,7 @@ end
 if not record then
   restore(fence, owner, fingerprint, route, claimed_at)
 end
-redis.call('HSET', KEYS[1], 'phase', 'unknown', 'settled_at', digits(now()), 'status', status)
+redis.call('HSET', KEYS[1], 'phase', 'unknown', 'settled_at', since ~= '' and since or digits(now()),
+           'status', status)
 redis.call('PERSIST', KEYS[1])
 return settled(record, channel)

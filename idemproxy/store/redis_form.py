@@ -1,0 +1,103 @@
+"""How the server is told of holds and completions, and how it tells records and acts (lua/prelude.lua)."""
+
+from __future__ import annotations
+
+import json
+from typing import Final, TypeAlias
+
+from idemproxy.core.record import Identity, Phase, Record, Source
+from idemproxy.core.transition import Act, Completion, Hold, Verb
+
+_PHASES: Final = {phase.value.encode(): phase for phase in Phase}
+_SOURCES: Final = {source.value.encode(): source for source in Source} | {b"": Source.ANSWERED}
+
+Told: TypeAlias = tuple[bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes | None]
+"""A record as the scripts tell it: `told` in lua/prelude.lua."""
+
+
+class Keys:
+    """The keys of records under a prefix: for one record there are three, in one slot by their hash tag."""
+
+    __slots__ = ("_begins",)
+
+    def __init__(self, prefix: str) -> None:
+        self._begins = f"{prefix}{{"
+
+    def of(self, identity: Identity) -> tuple[bytes, bytes]:
+        """The record itself, and its answer."""
+        record = f"{self._begins}{identity}}}".encode()
+        return record, record + b":answer"
+
+    def audit(self, identity: Identity) -> bytes:
+        """Its audit trail."""
+        return f"{self._begins}{identity}}}:audit".encode()
+
+    def pattern(self) -> bytes:
+        """What fits all records, and no answer or audit trail, in the server's own form of patterns."""
+        begins = "".join(f"\\{each}" if each in "*?[]^-\\" else each for each in self._begins)
+        return f"{begins}*}}".encode()
+
+    def identity(self, record: bytes) -> Identity | None:
+        """Whose record a key is; None for a key that is none."""
+        parts = record.decode(errors="replace").removeprefix(self._begins).removesuffix("}").split("/")
+        return Identity(*parts) if len(parts) == 3 else None
+
+
+def holding(hold: Hold) -> tuple[bytes, bytes, bytes, bytes, bytes]:
+    """A hold as arguments."""
+    return b"%d" % hold.fence, hold.owner.encode(), hold.fingerprint.encode(), hold.route.encode(), b"%d" % hold.claimed_at
+
+
+def fulfilling(completion: Completion) -> tuple[bytes, ...]:
+    """A completion as arguments."""
+    return (
+        b"%d" % completion.status,
+        b"%d" % completion.retention,
+        b"%d" % completion.expired_mark,
+        b"" if completion.source is Source.ANSWERED else completion.source.value.encode(),
+        *kept(completion.answer),
+    )
+
+
+def kept(answer: bytes | None) -> tuple[bytes, bytes]:
+    """An answer as arguments: whether there is one, and it."""
+    return (b"", b"") if answer is None else (b"1", answer)
+
+
+def number(value: int | None) -> bytes:
+    """A number as an argument, or none."""
+    return b"" if value is None else b"%d" % value
+
+
+def record(told: Told) -> Record:
+    """A record as it was told."""
+    phase, fingerprint, fence, owner, route, claimed_at, lease_until = told[:7]
+    settled_at, expires_at, forget_at, status, source, answer = told[7:]
+    return Record(
+        phase=_PHASES[phase],
+        fingerprint=fingerprint.decode(),
+        fence=int(fence),
+        owner=owner.decode(),
+        route=route.decode(),
+        claimed_at=int(claimed_at),
+        lease_until=int(lease_until),
+        settled_at=int(settled_at) if settled_at else None,
+        expires_at=int(expires_at) if expires_at else None,
+        forget_at=int(forget_at) if forget_at else None,
+        status=int(status) if status else None,
+        source=_SOURCES[source],
+        answer=answer,
+    )
+
+
+def act(entry: bytes) -> Act:
+    """An act from its entry in the audit trail."""
+    fields = json.loads(entry)
+    return Act(
+        verb=Verb(fields["verb"]),
+        who=fields["who"],
+        why=fields["why"],
+        fence=int(fields["fence"]),
+        from_phase=Phase(fields["from_phase"]),
+        at=int(fields["at"]),
+    )
