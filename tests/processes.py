@@ -99,15 +99,19 @@ class Program:
 
 @contextmanager
 def proxy(*arguments: str, log: Path | None = None, environment: dict[str, str] | None = None) -> Iterator[Program]:
-    """`idemproxy run` on ports of its own, ended with the context; `arguments` as on the command line."""
-    program = Program(
-        "idemproxy", "run", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", *arguments,
-        awaits=2, log=log, environment=environment,
-    )  # fmt: skip
-    try:
-        yield program
-    finally:
-        program.stop()
+    """`idemproxy run` on ports of its own, ended with the context; `arguments` as on the command line.
+
+    Unless `--spool` is among them it has a spool of its own too, and so is nobody's heir.
+    """
+    with scratch() as spool:
+        program = Program(
+            "idemproxy", "run", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", *arguments,
+            awaits=2, log=log, environment={"IDEMPROXY_SPOOL": str(spool), **(environment or {})},
+        )  # fmt: skip
+        try:
+            yield program
+        finally:
+            program.stop()
 
 
 class DemoApi(Program):

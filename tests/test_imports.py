@@ -25,7 +25,7 @@ LEANS_ON: dict[str, tuple[str, ...]] = {
     "store/redis": ("core/", "errors", "store/base"),
     "store/spool": ("core/", "errors", "store/base"),
     "store/sqlite": ("core/", "errors", "store/base"),
-    "proxy/": ("core/", "errors", "store/base", "observe/"),
+    "proxy/": ("core/", "errors", "store/base", "store/spool", "observe/"),
     "workflow/": ("core/", "errors", "store/base", "observe/"),
     "admin/": ("core/", "errors", "store/base", "observe/"),
     "demo/": (),

@@ -138,11 +138,8 @@ def _absent() -> RefusedError:
 
 
 def _identity(request: web.Request) -> Identity:
-    """The record that a path names; a name that no record can have is not looked for."""
-    identity = Identity(*(request.match_info[part] for part in ("scope", "upstream", "key")))
-    if str(identity).count("/") != 2 or not str(identity).isascii() or not str(identity).isprintable():
-        raise _absent()
-    return identity
+    """The record that a path names."""
+    return Identity(*(request.match_info[part] for part in ("scope", "upstream", "key")))
 
 
 def _phase(text: str | None) -> Phase | None:

@@ -55,7 +55,7 @@ def check_stamp(rule: StampRule) -> list[str]:
         case "header" if rule.name.lower().encode("ascii") in _TAKEN:
             return [f"{rule.name!r} has a meaning of its own in every message: choose another field"]
         case "json" if not rule.name.startswith("/"):
-            return [f"{rule.name!r} is no JSON Pointer to a member: begin it with a slash, such as /metadata/ref (RFC 6901)"]
+            return [f"{rule.name!r} is no JSON Pointer to a member: begin it with a slash, as in /metadata/ref (RFC 6901)"]
         case "json":
             return _pointer_problems(rule.name)
         case "form" if not rule.name:

@@ -16,6 +16,7 @@ from idemproxy.proxy.inbound import Covered, Passing, RefusedError, arrive, read
 from idemproxy.proxy.outbound import Written, send
 from idemproxy.proxy.passthrough import pass_through
 from idemproxy.proxy.reply import BrokenOffError, Reply, refusal
+from idemproxy.proxy.server import Server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -63,7 +64,7 @@ class Listener:
         self.active = 0
         self._idle = asyncio.Event()
         # A handler whose client has left is cancelled: it only waits for a journey, or belongs to a request that passes through.
-        self.server = web.Server(self.handle, handler_cancellation=True, auto_decompress=False, access_log=None)
+        self.server = Server(self.handle, handler_cancellation=True, auto_decompress=False, access_log=None)
 
     async def handle(self, http: web.BaseRequest) -> web.StreamResponse:
         """One request, from its head to the last byte of its reply."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from idemproxy.core.hop import end_to_end
@@ -54,12 +55,14 @@ async def pass_through(http: web.BaseRequest, passing: Passing, pool: Pool) -> A
     except NotSentError as exc:
         yield not_sent(exc.outcome)
         return
-    upload: asyncio.Task[None] | None = None
+    upload: asyncio.Task[bool] | None = None
     try:
         connection.relay()
         if http.body_exists:
             upload = asyncio.create_task(_upload(http, passing, connection, chunked=framing == _CHUNKED))
-        yield await _reply(passing, connection)
+        reply = await _reply(passing, connection)
+        whole = upload is None or (upload.done() and upload.result())
+        yield reply if whole else replace(reply, close=True)
     finally:
         if upload is not None:
             if not upload.done():
@@ -91,8 +94,8 @@ def _framing(http: web.BaseRequest, passing: Passing) -> bytes | None:
     return None if http.content_length is None else b"Content-Length: %d" % http.content_length
 
 
-async def _upload(http: web.BaseRequest, passing: Passing, connection: Connection, *, chunked: bool) -> None:
-    """Pass the client's body on at the upstream's pace; one that breaks off breaks the attempt off too."""
+async def _upload(http: web.BaseRequest, passing: Passing, connection: Connection, *, chunked: bool) -> bool:
+    """Pass the client's body on at the upstream's pace; whether it was whole. One that breaks off breaks the attempt off too."""
     try:
         await answer_expectation(http, passing.request)
         while piece := await http.content.readany():
@@ -102,3 +105,5 @@ async def _upload(http: web.BaseRequest, passing: Passing, connection: Connectio
             connection.write(b"0\r\n\r\n")
     except Exception:  # noqa: BLE001 - whatever ends the client's body early, the upstream must not take it for whole
         connection.abort()
+        return False
+    return True

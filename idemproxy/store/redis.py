@@ -129,7 +129,8 @@ class RedisStore:
         One SCAN for each page: a page may be short, or empty with a cursor, and a record may be listed twice.
         """
         start = base_list.place(cursor, _LAST_CURSOR) or 0
-        reply = await self._link.ask(packed(b"SCAN", b"%d" % start, b"MATCH", self._keys.pattern(), b"COUNT", b"%d" % base_list.size(limit)))
+        count = b"%d" % base_list.size(limit)
+        reply = await self._link.ask(packed(b"SCAN", b"%d" % start, b"MATCH", self._keys.pattern(), b"COUNT", count))
         following, keys = cast("tuple[bytes, Sequence[bytes]]", reply)
         identities = [identity for key in keys if (identity := self._keys.identity(key)) is not None]
         told = await _together(self._link.run(READ, *self._keys.of(identity), b"") for identity in identities)

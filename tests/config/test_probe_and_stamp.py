@@ -44,24 +44,26 @@ WRONG: dict[str, tuple[str, list[str]]] = {
         PROBED
         % (
             "'/a?b={kye}'",
-            "foundd: a\n    absent: 'seats['\n    absent_status: [404, 500]\n    settle: 1s\n    from_request: {key: a.b}\n"
-            "    answer: {status: 404, body: nothing()}",
+            (
+                "foundd: a\n    absent: 'a['\n    absent_status: [404, 500]\n    settle: 1s\n    from_request: {key: a.b}\n"
+                "    answer: {status: 404, body: nothing()}"
+            ),
         ),
         [
-            "7: routes[0].probe.get: nothing gives {kye} a value: there are key, workflow, step, key; add others to from_request",
+            "7: routes[0].probe.get: nothing gives {kye} a value: there are key, workflow, step; add others to from_request",
             "9: routes[0].probe.foundd: unknown key (did you mean 'found'?)",
-            '10: routes[0].probe.absent: "seats[": it is no JMESPath expression: Incomplete expression',
+            '10: routes[0].probe.absent: "a[": it is no JMESPath expression: Invalid jmespath expression: Incomplete expression',
             "11: routes[0].probe.absent_status: 500 does not say that there is no such thing: only 204, 404 and 410 can",
             (
                 "12: routes[0].probe.settle: 1s is too short: what a broken attempt has sent may still arrive and be acted on "
                 "when its outcome is already unknown, so at least 5s"
             ),
             "13: routes[0].probe.from_request.key: {key} has a meaning of its own: choose another name",
+            '14: routes[0].probe.answer.body: "nothing()": JMESPath has no function nothing()',
             (
                 "14: routes[0].probe.answer.status: 404 does not fit: the operation happened, and its answer has a body; "
                 "use 200 to 299, but not 204 and 205"
             ),
-            '14: routes[0].probe.answer.body: "nothing()": JMESPath has no function nothing()',
         ],
     ),
     "what a retry may say in another way": (
@@ -86,13 +88,12 @@ WRONG: dict[str, tuple[str, list[str]]] = {
         ROUTE % "stamp: {query: a}",
         [
             "5: routes[0].stamp.query: unknown key; known here: header, json, form",
+            "5: routes[0].stamp: must name one place: {header: Name}, {json: /pointer} or {form: name}",
         ],
     ),
     "a stamp that is no pointer": (
         ROUTE % "stamp:\n    json: a.b",
-        [
-            "6: routes[0].stamp.json: 'a.b' is no JSON Pointer to a member: begin it with a slash, such as /metadata/ref (RFC 6901)"
-        ],
+        ["6: routes[0].stamp.json: 'a.b' is no JSON Pointer to a member: begin it with a slash, as in /metadata/ref (RFC 6901)"],
     ),
     "a stamp in a field that HTTP needs": (
         ROUTE % "stamp: {header: Content-Type}",

@@ -24,6 +24,8 @@ AXES: Final = {
     "on_expired": ("refuse", "renew"),
     "on_unknown": ("hold", "retry", "probe"),
     "patient": ("yes", "no"),
+    "waited": ("yes", "no"),
+    "probed": ("yes", "no"),  # the record's last claim was a probe's, and the outcome is still unknown
 }
 
 # The contract's table: phase, what else matters, and what follows for the same fingerprint.
@@ -36,7 +38,9 @@ SAME: Final = [
     ("expired", {"on_expired": "renew"}, ("reclaim", None, None)),
     ("unknown", {"on_unknown": "hold"}, ("refuse", 409, "outcome-unknown")),
     ("unknown", {"on_unknown": "retry"}, ("reclaim", None, None)),
-    ("unknown", {"on_unknown": "probe"}, ("probe", None, None)),
+    ("unknown", {"on_unknown": "probe", "waited": "no"}, ("probe", None, None)),
+    ("unknown", {"on_unknown": "probe", "waited": "yes", "probed": "no"}, ("probe", None, None)),
+    ("unknown", {"on_unknown": "probe", "waited": "yes", "probed": "yes"}, ("refuse", 409, "outcome-unknown")),
 ]
 OTHER: Final = ("refuse", 422, "key-reused")
 
@@ -49,18 +53,20 @@ def worlds(fixed: dict[str, str]) -> Iterator[dict[str, str]]:
             yield world
 
 
-def met(phase: str, fingerprint: str, world: dict[str, str]) -> tuple[Record, Policy, bool]:
-    """The record that was found, the route's policy, and whether the caller is patient."""
+def met(phase: str, fingerprint: str, world: dict[str, str]) -> tuple[Record, Policy, dict[str, bool]]:
+    """The record that was found, the route's policy, and what matters of the caller."""
     answer = b"kept" if world["kept"] == "yes" else None
-    record = Record(Phase(phase), fingerprint, 7, "owner", "route", 1, 2, answer=answer)
+    # A probe claims what has been unknown for some time, and gives it back with that time.
+    claimed_at = 5 if world["probed"] == "yes" else 1
+    record = Record(Phase(phase), fingerprint, 7, "owner", "route", claimed_at, 6, settled_at=3, answer=answer)
     policy = Policy(on_unknown=OnUnknown(world["on_unknown"]), on_expired=OnExpired(world["on_expired"]))
-    return record, policy, world["patient"] == "yes"
+    return record, policy, {name: world[name] == "yes" for name in ("patient", "waited")}
 
 
 def decided(phase: str, fingerprint: str, world: dict[str, str]) -> tuple[str, int | None, str | None]:
     """What follows from finding this, as the contract writes it: the verb, and a refusal's status and slug."""
-    record, policy, patient = met(phase, fingerprint, world)
-    rule = decide(Found(record), ASKED, policy, patient=patient)
+    record, policy, caller = met(phase, fingerprint, world)
+    rule = decide(Found(record), ASKED, policy, **caller)
     if rule.slug is None:
         return rule.verb.value, None, None
     return rule.verb.value, problem(rule.slug, "why").status, rule.slug.value
@@ -69,7 +75,7 @@ def decided(phase: str, fingerprint: str, world: dict[str, str]) -> tuple[str, i
 @pytest.mark.parametrize(
     ("phase", "fixed", "expected"),
     SAME,
-    ids=[f"{phase}, {name} {value}" for phase, (fixed), _ in SAME for name, value in fixed.items()],
+    ids=[", ".join((phase, *(f"{name} {value}" for name, value in fixed.items()))) for phase, fixed, _ in SAME],
 )
 def test_same_fingerprint(phase: str, fixed: dict[str, str], expected: tuple[str, int | None, str | None]) -> None:
     """A retry gets what the contract says for this phase, and what the row does not name changes nothing."""
@@ -87,10 +93,10 @@ def test_granted() -> None:
     """A granted claim is forwarded, under every policy and whatever the patience."""
     granted = Granted(Hold(7, "owner", ASKED, "route", 1))
     rules = {
-        decide(granted, fingerprint, policy, patient=patient)
+        decide(granted, fingerprint, policy, **caller)
         for fingerprint in (ASKED, "v1:other")
         for world in worlds({})
-        for _, policy, patient in [met("in_flight", ASKED, world)]
+        for _, policy, caller in [met("in_flight", ASKED, world)]
     }
     assert [("forward", None)] == [(rule.verb.value, rule.slug) for rule in rules]
 
@@ -120,8 +126,8 @@ def test_every_situation_occurs() -> None:
     """Each situation is one that a claim can meet: the table has no dead rows."""
     occurring = {Situation.GRANTED}
     for phase, world in product(Phase, worlds({})):
-        record, policy, patient = met(phase.value, ASKED, world)
-        occurring.add(situation(record, policy, patient=patient))
+        record, policy, caller = met(phase.value, ASKED, world)
+        occurring.add(situation(record, policy, **caller))
     assert set(Situation) == occurring
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -10,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from idemproxy.core import transition
-from idemproxy.core.record import Phase, Record
-from idemproxy.core.transition import Ask, Completion, Doubt, Found, Granted, Hold, Settled
+from idemproxy.core.record import Phase, Record, Source
+from idemproxy.core.transition import Acted, Ask, Completion, Doubt, Found, Granted, Hold, Settled, Verb
 
 NOW = 1_000_000
 FENCE = 500_000
@@ -21,6 +22,7 @@ OLD = replace(HOLD, fence=FENCE - 1)
 TWIN = replace(HOLD, owner="someone else")
 ASK = Ask("v1:same", "next", "charges", LEASE)
 COMPLETION = Completion(201, RETENTION, MARK, answer=b"answer")
+RESOLUTION = Completion(202, RETENTION, MARK, Source.RESOLVED, b"resolved")
 
 ALIVE = Record(Phase.IN_FLIGHT, "v1:same", FENCE, "me", "charges", claimed_at=FENCE, lease_until=NOW + 1)
 UNKNOWN = replace(ALIVE, phase=Phase.UNKNOWN, lease_until=NOW - 1, settled_at=NOW - 1, status=500, answer=b"error")
@@ -63,6 +65,17 @@ retention over  | False completed   | written completed   | stale completed | st
 expired         | False expired     | written expired     | stale expired | stale expired
 mark over       | False expired     | written expired     | stale expired | stale expired
 both over       | False completed   | written completed   | stale completed | stale completed
+
+                | resolve               | not executed          | forget
+absent          | absent -              | absent -              | absent -
+alive           | wrong_phase in_flight | wrong_phase in_flight | wrong_phase in_flight
+lease over      | done completed        | done -                | done -
+unknown         | done completed        | done -                | done -
+completed       | wrong_phase completed | wrong_phase completed | done -
+retention over  | wrong_phase expired   | wrong_phase expired   | done -
+expired         | wrong_phase expired   | wrong_phase expired   | done -
+mark over       | absent -              | absent -              | absent -
+both over       | absent -              | absent -              | absent -
 """
 
 
@@ -75,34 +88,31 @@ def rows() -> list[tuple[str, str, str]]:
     return cells
 
 
-def carried_out(call: str, record: Record | None, hold: Hold = HOLD) -> tuple[Record | None, Granted | Found | Settled | bool]:
-    """Call a transition by its name in the table."""
-    match call:
-        case "claim":
-            return transition.claim(record, ASK, NOW)
-        case "claim, other body":
-            return transition.claim(record, replace(ASK, fingerprint="v1:other"), NOW)
-        case "reclaim":
-            return transition.claim(record, replace(ASK, reclaim=hold.fence), NOW)
-        case "same owner":
-            return transition.claim(record, replace(ASK, owner=hold.owner), NOW)
-        case "renew":
-            return transition.renew(record, hold, LEASE, NOW)
-        case "complete":
-            return transition.complete(record, hold, COMPLETION, NOW)
-        case "release":
-            return transition.release(record, hold)
-        case "mark unknown":
-            return transition.mark_unknown(record, hold, Doubt(502, answer=b"another error"), NOW)
-    raise AssertionError(call)
+Result = Granted | Found | Settled | Acted | bool
+
+
+CALLS: dict[str, Callable[[Record | None, Hold], tuple[Record | None, Result]]] = {
+    "claim": lambda record, _: transition.claim(record, ASK, NOW),
+    "claim, other body": lambda record, _: transition.claim(record, replace(ASK, fingerprint="v1:other"), NOW),
+    "reclaim": lambda record, hold: transition.claim(record, replace(ASK, reclaim=hold.fence), NOW),
+    "same owner": lambda record, hold: transition.claim(record, replace(ASK, owner=hold.owner), NOW),
+    "renew": lambda record, hold: transition.renew(record, hold, LEASE, NOW),
+    "complete": lambda record, hold: transition.complete(record, hold, COMPLETION, NOW),
+    "release": transition.release,
+    "mark unknown": lambda record, hold: transition.mark_unknown(record, hold, Doubt(502, answer=b"another error"), NOW),
+    "resolve": lambda record, hold: transition.resolve(record, hold.fence, RESOLUTION, NOW),
+    "not executed": lambda record, hold: transition.resolve(record, hold.fence, None, NOW),
+    "forget": lambda record, hold: transition.forget(record, hold.fence, NOW),
+}
+"""The calls by their names in the table."""
 
 
 @pytest.mark.parametrize(("state", "call", "expected"), rows())
 def test_every_call_in_every_state_does_what_the_table_says(state: str, call: str, expected: str) -> None:
     """The caller is told, and the store keeps, what the table says; what is told of a record is what is kept."""
-    left, result = carried_out(call, STATES[state])
+    left, result = CALLS[call](STATES[state], HOLD)
 
-    told = result.value if isinstance(result, Settled) else str(result) if isinstance(result, bool) else type(result).__name__
+    told = str(result) if isinstance(result, (Settled, Acted, bool)) else type(result).__name__
     assert expected.lower() == f"{told.lower()} {left.phase if left else '-'}"
     if isinstance(result, Found):
         assert left == result.record
@@ -112,9 +122,10 @@ def test_every_call_in_every_state_does_what_the_table_says(state: str, call: st
 
 
 def test_the_table_has_every_state() -> None:
-    """No state is left out of either half of the table."""
-    assert [*STATES, *STATES] == list(dict.fromkeys(state for state, call, _ in rows() if call == "claim")) * 2
-    assert 8 * len(STATES) == len(rows())
+    """No call is left out of the table, and no state of any part of it."""
+    assert [(state, call) for call in CALLS for state in STATES] == sorted(
+        [(state, call) for state, call, _ in rows()], key=lambda cell: list(CALLS).index(cell[1])
+    )
 
 
 @pytest.mark.parametrize("state", [state for state, record in STATES.items() if record])
@@ -122,10 +133,59 @@ def test_the_table_has_every_state() -> None:
 @pytest.mark.parametrize("call", ["renew", "complete", "release", "mark unknown"])
 def test_no_other_hold_writes(state: str, hold: Hold, call: str) -> None:
     """A write with an older fence, or with the same fence and another owner, leaves the very record that was there."""
-    left, result = carried_out(call, STATES[state], hold)
+    left, result = CALLS[call](STATES[state], hold)
 
     assert result is (False if call == "renew" else Settled.STALE)
     assert left is STATES[state]
+
+
+@pytest.mark.parametrize("call", ["resolve", "not executed", "forget"])
+@pytest.mark.parametrize("hold", [OLD, replace(HOLD, fence=FENCE + 1)], ids=["an older fence", "a newer fence"])
+@pytest.mark.parametrize("state", ["alive", "lease over", "unknown", "completed", "retention over", "expired"])
+def test_no_person_acts_on_another_fence(state: str, hold: Hold, call: str) -> None:
+    """An act on what has moved on since the person looked is stale, and leaves the record as time alone does."""
+    left, result = CALLS[call](STATES[state], hold)
+
+    assert (transition.aged(STATES[state], NOW), Acted.STALE) == (left, result)
+
+
+@pytest.mark.parametrize("now", [NOW, FENCE - 1_000], ids=["later", "by a clock that was set back"])
+def test_a_resolution_is_a_completion_under_a_fence_of_its_own(now: int) -> None:
+    """What the person says replaces what was known; no hold that was ever given fits the record any more."""
+    left, _ = transition.resolve(UNKNOWN, FENCE, RESOLUTION, now)
+
+    assert left == replace(
+        UNKNOWN,
+        phase=Phase.COMPLETED,
+        fence=max(now, FENCE + 1),
+        owner="",
+        settled_at=now,
+        expires_at=now + RETENTION,
+        forget_at=now + RETENTION + MARK,
+        status=202,
+        source=Source.RESOLVED,
+        answer=b"resolved",
+    )
+
+
+@pytest.mark.parametrize("looked_at", [NOW, NOW + 10**12])
+def test_what_is_unknown_by_its_lease_is_so_since_its_end(looked_at: int) -> None:
+    """However late anyone looks, the time is the end of the lease."""
+    record = transition.aged(replace(ALIVE, lease_until=NOW), looked_at)
+
+    assert record is not None
+    assert (Phase.UNKNOWN, NOW) == (record.phase, record.settled_at)
+
+
+@pytest.mark.parametrize("record", [ALIVE, UNKNOWN, None], ids=["alive", "unknown", "lost"])
+def test_a_mark_keeps_the_time_that_it_names(record: Record | None) -> None:
+    """A doubt that says since when is noted with that time, and one that does not, with now."""
+    times = []
+    for since in (NOW - 500, None):
+        left, _ = transition.mark_unknown(record, HOLD, Doubt(since=since), NOW)
+        times.append(left and left.settled_at)
+
+    assert [NOW - 500, NOW] == times
 
 
 @pytest.mark.parametrize("state", ["lease over", "unknown", "retention over", "expired"])
@@ -182,7 +242,7 @@ def test_a_lost_record_is_written_from_its_hold() -> None:
 
 
 class History(RuleBasedStateMachine):
-    """Claims, writes by any holder that ever was, losses, and time, in any order; the rules of contract 7 after each."""
+    """Claims, writes by any holder that ever was, persons' acts, losses, and time, in any order; the rules of contract 7 hold."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -233,6 +293,36 @@ class History(RuleBasedStateMachine):
         assert result in (True, Settled.WRITTEN, Settled.REWRITTEN)
         self.kept = answer if call in ("complete", "mark unknown") else self.kept
         self.alive_until = self.now + LEASE if call == "renew" else 0
+
+    @rule(verb=st.sampled_from(Verb), back=st.integers(-1, 3), off=st.sampled_from([0, 0, 0, 1]))
+    def act(self, verb: Verb, back: int, off: int) -> None:
+        """A person decides on the record as it is, or as they saw it some claims ago."""
+        before, seen = self.record, transition.aged(self.record, self.now)
+        fences = [*([seen.fence] if seen else []), *(hold.fence for hold in reversed(self.holds)), 0]
+        fence = fences[min(1 + back, len(fences) - 1)] + off
+        answer = b"a person's at %d" % self.now
+        match verb:
+            case Verb.RESOLVE_COMPLETED:
+                self.record, result = transition.resolve(before, fence, replace(RESOLUTION, answer=answer), self.now)
+            case Verb.RESOLVE_NOT_EXECUTED:
+                self.record, result = transition.resolve(before, fence, None, self.now)
+            case _:
+                self.record, result = transition.forget(before, fence, self.now)
+        if result is not Acted.DONE:
+            assert seen == self.record, "a refused act that changes something"
+            return
+        assert seen is not None, "an act on nothing"
+        assert seen.fence == fence, "an act on what has moved on"
+        assert self.alive_until <= self.now, "an act against a holder whose lease lives"
+        if verb is Verb.RESOLVE_COMPLETED:
+            assert self.record is not None
+            assert all((self.record.fence, self.record.owner) != (hold.fence, hold.owner) for hold in self.holds)
+            self.kept = answer
+        else:
+            assert None is self.record
+        assert seen.phase is Phase.UNKNOWN or (verb is Verb.FORGET and seen.phase is not Phase.IN_FLIGHT)
+        self.alive_until = 0
+        self.now += 1  # the reply takes time, as a claim's does
 
     @rule(passed=st.sampled_from([1, LEASE - 1, LEASE, RETENTION, RETENTION + MARK, 10**9]))
     def time_passes(self, passed: int) -> None:

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 import pytest
 
 from idemproxy.core.record import Identity, Phase
-from idemproxy.core.transition import Ask, Completion, Doubt, Found, Granted, Settled
+from idemproxy.core.transition import Acted, Ask, Completion, Doubt, Found, Granted, Settled, Verb
 from idemproxy.observe.metrics import STORE_OPERATIONS
 from idemproxy.store.base import Store, StoreUnavailableError
 from idemproxy.store.measured import MeasuredStore
@@ -45,6 +45,12 @@ async def test_every_operation_gives_the_inner_answer_and_one_report() -> None:
     ]
     records = [await store.read(identity) for identity in (ONE, TWO, THREE)]
     again = await store.claim(ONE, ASK)
+    page = await store.list(Phase.UNKNOWN, 10, "")
+    acted = [
+        await store.resolve(THREE, holds[2].fence, None, "ada", "nothing arrived"),
+        await store.forget(ONE, holds[0].fence, "grace", "test data"),
+    ]
+    trails = [(act.verb, act.who, act.why) for identity in (THREE, ONE) for act in await store.audit(identity)]
 
     assert [True] == list(renewed)
     assert [Settled.WRITTEN] * 3 == settled
@@ -52,11 +58,14 @@ async def test_every_operation_gives_the_inner_answer_and_one_report() -> None:
         record and (record.phase, record.status) for record in records
     ]
     assert isinstance(again, Found)
+    assert [THREE] == [identity for identity, _ in page.records]
+    assert [Acted.DONE] * 2 == acted
+    assert [(Verb.RESOLVE_NOT_EXECUTED, "ada", "nothing arrived"), (Verb.FORGET, "grace", "test data")] == trails
     operations = [
         *("check", "claim", "claim", "claim", "renew"),
         *("complete", "release", "mark_unknown"),
         *("read",) * 3,
-        "claim",
+        *("claim", "list", "resolve", "forget", "audit", "audit"),
     ]
     assert [(operation, 0.5, True) for operation in operations] == reports
     assert set(STORE_OPERATIONS) == set(operations)
@@ -77,6 +86,16 @@ async def test_failed_operation_is_reported_and_raised_as_it_was() -> None:
 
     assert failure is raised.value
     assert [("claim", 0.5, False)] == reports
+
+
+async def test_a_question_that_makes_no_sense_says_nothing_of_the_store() -> None:
+    """A cursor that is none is the caller's mistake: it is told so, and the store is not reported as failing."""
+    reports: Reports = []
+
+    with pytest.raises(ValueError, match="is not a cursor"):
+        await measured(MemoryStore(lambda: 1_000_000), reports).list(None, 10, "nonsense")
+
+    assert [] == reports
 
 
 class HangingStore(MemoryStore):

@@ -112,30 +112,77 @@ def test_a_redis_that_hangs(api: Upstream, server: RedisServer, key: str) -> Non
     assert 3 == len(api.arrived)
 
 
-def test_an_answer_that_cannot_be_recorded(api: Upstream, server: RedisServer, key: str, tmp_path: Path) -> None:
-    """When the store goes while the upstream works, the caller gets the real answer, marked, and nobody can send it again."""
-    settings = {"upstreams": {"api": {"url": api.url}}, "defaults": {"lease": "3s"}, "store": {"url": server.url}}
+def answered_without_store(running: Program, api: Upstream, server: RedisServer, key: str) -> Answer:
+    """The answer to a request whose store is killed while the upstream works on it."""
     api.hold()
-    with ThreadPoolExecutor(1) as pool, proxy(*configuration(tmp_path, settings)) as running:
+    with ThreadPoolExecutor(1) as pool:
         under_way = pool.submit(ask, running.url, key)
         eventually(lambda: len(api.arrived) == 1)
         server.kill()
         api.let_go()
-        first = under_way.result()
+        return under_way.result()
+
+
+def test_an_answer_that_cannot_be_recorded_yet(api: Upstream, server: RedisServer, key: str) -> None:
+    """When the store goes while the upstream works, the caller gets the real answer, marked, and the store when it is back."""
+    with proxy("--upstream", api.url, "--store", server.url) as running:
+        first = answered_without_store(running, api, server, key)
         unrecorded = counted(running.admin, "idemproxy_unrecorded_total")
         away = ask(running.url, key)
         server.start()
-        eventually(lambda: ready(running) == READY)
-        soon, later = ask(running.url, key, wait=0), ask(running.url, key, wait=30)
+        eventually(lambda: ask(running.url, key, wait=0).told == "replayed")
+        again = ask(running.url, key)
 
     assert (201, b'{"id": "op_1"}') == (first.status, first.body)
     marks = (first.field("Idempotency-Status") or "").split("; ")
     assert ["executed", "unrecorded"] == [marks[0], marks[-1]]
     assert 1 == unrecorded
     assert UNAVAILABLE == away.problem
-    assert soon.problem in {
-        problem(409, "in-progress", "in_progress", "same_key"),
-        problem(409, "outcome-unknown", "unknown", "after_check"),
-    }
+    assert ((201, "replayed"), first.body) == (told(again), again.body)
+    assert 1 == len(api.arrived)
+
+
+def test_an_unrecorded_answer_outlives_the_proxy(api: Upstream, server: RedisServer, key: str, tmp_path: Path) -> None:
+    """After kill -9 of the store and then of the proxy, its heir records the answer that the caller was given."""
+    run = ("--upstream", api.url, "--store", server.url, "--spool", str(tmp_path / "spool"))
+    with proxy(*run) as running:
+        first = answered_without_store(running, api, server, key)
+        running.kill()
+    with proxy(*run) as running:
+        server.start()
+        eventually(lambda: ask(running.url, key, wait=0).told == "replayed")
+        again = ask(running.url, key)
+
+    assert ((201, "executed"), first.body) == (told(first), again.body)
+    assert 1 == len(api.arrived)
+
+
+def test_an_answer_that_was_lost_with_the_proxy(api: Upstream, server: RedisServer, key: str, tmp_path: Path) -> None:
+    """Without the spool nobody knows of the answer: the key is in flight, then unknown, and is never sent again."""
+    settings = {"upstreams": {"api": {"url": api.url}}, "defaults": {"lease": "3s"}, "store": {"url": server.url}}
+    run = configuration(tmp_path, settings)
+    with proxy(*run) as running:
+        first = answered_without_store(running, api, server, key)
+        running.kill()
+    server.start()
+    with proxy(*run) as running:
+        later = ask(running.url, key, wait=30)
+
+    assert (201, "executed") == told(first)
     assert problem(409, "outcome-unknown", "unknown", "after_check") == later.problem
     assert 1 == len(api.arrived)
+
+
+def test_a_claim_whose_reply_was_lost_is_given_back(api: Upstream, server: RedisServer, key: str) -> None:
+    """A claim that a hanging store carries out after the refusal does not keep its key: nothing was sent, and a retry is."""
+    with proxy("--upstream", api.url, "--store", server.url) as running:
+        ask(running.url, f"{key}-before")  # connects
+        server.pause()
+        refused = ask(running.url, key)
+        server.resume()  # which takes the claim out of its socket, and grants it
+        eventually(lambda: ask(running.url, key, wait=0).told == "executed")
+        again = ask(running.url, key)
+
+    assert UNAVAILABLE == refused.problem
+    assert (201, "replayed") == told(again)
+    assert 2 == len(api.arrived)

@@ -96,9 +96,13 @@ class SqliteHarness:
         """As Harness.advance."""
         self.clock.advance(seconds)
 
+    def connect(self) -> sqlite3.Connection:
+        """A connection of one's own, for what an operator or an accident does."""
+        return sqlite3.connect(self.path)
+
     async def lose(self, identity: Identity) -> None:
         """As Harness.lose."""
-        with closing(sqlite3.connect(self.path)) as connection, connection:
+        with closing(self.connect()) as connection, connection:
             key = (identity.scope, identity.upstream, identity.key_hash)
             connection.execute("DELETE FROM record WHERE (scope, upstream, key_hash) = (?, ?, ?)", key)
 

@@ -55,6 +55,11 @@ class RedisHarness:
         await self._client.aclose()
 
 
+def audit_key(prefix: str, identity: Identity) -> str:
+    """The key of its audit trail."""
+    return f"{prefix}{{{identity}}}:audit"
+
+
 def keys(prefix: str, identity: Identity) -> tuple[str, str]:
     """The keys of a record, and of its answer."""
     record = f"{prefix}{{{identity}}}"

@@ -8,7 +8,7 @@ from typing import Final
 
 from idemproxy.core.record import MICROSECONDS, Identity, Phase, Record
 from idemproxy.core.transition import Ask, Completion, Doubt, Found, Granted, Hold, Settled
-from idemproxy.store.base import Store
+from idemproxy.store.base import Page, Store
 
 LEASE: Final = 15 * MICROSECONDS
 RETENTION: Final = 86_400 * MICROSECONDS
@@ -51,6 +51,19 @@ async def phases(store: Store, *identities: Identity) -> list[Phase | None]:
     """The phase of each record, None where there is none."""
     records = [await store.read(each) for each in identities]
     return [None if record is None else record.phase for record in records]
+
+
+async def pages(store: Store, phase: Phase | None = None, limit: int = 100) -> list[Page]:
+    """All pages of a list from the first to the last."""
+    turned = [await store.list(phase, limit, "")]
+    while turned[-1].cursor:
+        turned.append(await store.list(phase, limit, turned[-1].cursor))
+    return turned
+
+
+async def listed(store: Store, phase: Phase | None = None, limit: int = 100) -> dict[Identity, Record]:
+    """Every record that is listed."""
+    return {of: record for page in await pages(store, phase, limit) for of, record in page.records}
 
 
 SETTLEMENTS: dict[str, Callable[[Store, Identity, Hold], Awaitable[Settled]]] = {

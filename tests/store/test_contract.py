@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from idemproxy.core.record import MICROSECONDS, Phase, Record
+from idemproxy.core.record import MICROSECONDS, Phase, Record, Source
 from idemproxy.core.transition import Doubt, Found, Granted, Settled
 from idemproxy.store.base import Store
 from tests.store.harness import Harness
@@ -25,6 +25,7 @@ from tests.store.steps import (
     found,
     granted,
     identity,
+    listed,
     phases,
 )
 
@@ -190,6 +191,18 @@ async def test_a_lease_that_is_over_makes_unknown_never_absent(harness: Harness,
     assert record == await store.read(ME)
 
 
+async def test_what_is_unknown_by_its_lease_is_so_since_its_end(harness: Harness, store: Store) -> None:
+    """However late anyone looks, the outcome is unknown from the end of the lease on; and a claim notes just that."""
+    await granted(store, ME)
+    await harness.advance(100 * DAY)
+
+    seen = [await store.read(ME), await found(store, ME), await store.read(ME)]
+
+    assert [(Phase.UNKNOWN, True)] * 3 == [
+        (record.phase, record.settled_at == record.lease_until == record.claimed_at + LEASE) for record in seen if record
+    ]
+
+
 async def test_an_unknown_record_never_expires(harness: Harness, store: Store) -> None:
     """What only the upstream knows stays, with the answer that it came with, until someone settles it."""
     hold = await granted(store, ME)
@@ -307,6 +320,31 @@ async def test_an_answer_comes_back_byte_for_byte(harness: Harness, store: Store
     )
 
 
+@pytest.mark.parametrize("source", Source)
+async def test_where_an_answer_comes_from_is_kept(harness: Harness, store: Store, source: Source) -> None:
+    """Read, claim and list tell the source that the completion named, also in another process."""
+    hold = await granted(store, ME)
+    await store.complete(ME, hold, replace(completion(), source=source))
+    other = await harness.open()
+
+    read, claimed = await other.read(ME), await found(other, ME)
+    shown = (await listed(other)).get(ME)
+
+    assert [source] * 3 == [record and record.source for record in (read, claimed, shown)]
+
+
+async def test_a_record_that_is_run_again_has_no_source_of_the_first_run(harness: Harness, store: Store) -> None:
+    """An expired record whose answer was recovered is answered anew by whoever may run it again."""
+    hold = await granted(store, ME)
+    await store.complete(ME, hold, replace(completion(), source=Source.RECOVERED))
+    await harness.advance(DAY + 1)
+    again = await granted(store, ME, ask(reclaim=hold.fence))
+
+    await store.complete(ME, again, completion())
+
+    assert Source.ANSWERED is (await found(store, ME)).source
+
+
 async def test_a_completion_by_an_old_fence_changes_nothing(store: Store) -> None:
     """A holder that wakes after another was granted is told so; what the new holder does stands."""
     old = await granted(store, ME)
@@ -422,6 +460,24 @@ async def test_a_completed_record_is_not_released(harness: Harness, store: Store
 
 
 # Marking unknown
+
+
+@pytest.mark.parametrize("lost", [False, True])
+async def test_a_mark_keeps_the_time_that_it_names(harness: Harness, store: Store, *, lost: bool) -> None:
+    """Where a probe finds that the outcome is still unknown, the record stays unknown since when it became so."""
+    hold = await granted(store, ME)
+    await store.mark_unknown(ME, hold, Doubt(500))
+    await harness.advance(60)
+    first = await store.read(ME)
+    assert first is not None
+    if lost:
+        await harness.lose(ME)
+
+    await store.mark_unknown(ME, hold, Doubt(500, since=first.settled_at, answer=ANSWER))
+
+    record = await store.read(ME)
+    assert record is not None
+    assert (Phase.UNKNOWN, first.settled_at, ANSWER) == (record.phase, record.settled_at, record.answer)
 
 
 @pytest.mark.parametrize(("status", "answer"), [(None, None), (500, ANSWER), (502, b""), (504, None)])

@@ -11,10 +11,10 @@ import pytest
 from idemproxy.core.record import Phase
 from idemproxy.core.transition import Completion, Doubt, Found, Granted, Settled
 from idemproxy.store import redis_wake
-from idemproxy.store.base import StoreError
+from idemproxy.store.base import AUDIT_KEPT, StoreError
 from idemproxy.store.redis import RedisStore
 from tests.servers import RedisServer, redis_server, relay
-from tests.store.redis_harness import keys
+from tests.store.redis_harness import audit_key, keys
 from tests.store.redis_steps import COMPLETION, granted, identity, opened, plain, recorded, refusal
 from tests.store.steps import EXPIRED_MARK, LEASE, WITHIN, ask
 
@@ -122,19 +122,37 @@ async def test_an_expired_record_that_is_claimed_again_expires_no_more(server: R
     assert [b"claimed_at", b"fence", b"fingerprint", b"lease_until", b"owner", b"phase", b"route", b"v"] == sorted(fields)
 
 
-async def test_a_record_is_two_keys_of_one_slot_under_the_prefix(server: RedisServer, prefix: str) -> None:
+async def test_a_trail_expires_some_time_after_its_last_act(server: RedisServer, prefix: str) -> None:
+    """Each act sets the time anew at which the server forgets the trail; the record's own expiry does not shorten it."""
+    async with opened(server.url, prefix) as store, plain(server.url) as client:
+        trail, left = audit_key(prefix, identity()), []
+        for _ in range(2):
+            hold = await granted(store)
+            await store.mark_unknown(identity(), hold, Doubt())
+            await store.resolve(identity(), hold.fence, COMPLETION, "ada", "it arrived")
+            left.append(await client.pttl(trail))
+            await client.pexpire(trail, 60_000)
+            await store.forget(identity(), (await recorded(store)).fence, "ada", "test data")
+            left.append(await client.pttl(trail))
+
+    assert [pytest.approx(AUDIT_KEPT / 1000, abs=10_000)] * 4 == left
+
+
+async def test_a_record_is_three_keys_of_one_slot_under_the_prefix(server: RedisServer, prefix: str) -> None:
     """Nothing is written outside the prefix, and nothing of a record outside its hash tag."""
     async with (
         opened(server.url.removesuffix("/0") + "/7", prefix) as store,
         plain(server.url.removesuffix("/0") + "/7") as client,
     ):
-        await store.complete(identity(), await granted(store), COMPLETION)
+        hold = await granted(store)
+        await store.mark_unknown(identity(), hold, Doubt())
+        await store.resolve(identity(), hold.fence, COMPLETION, "ada", "it arrived")
         await store.check()
 
         found = sorted([key.decode() async for key in client.scan_iter()])
 
     tag = f"{{shared/payments/{identity().key_hash}}}"
-    assert sorted([f"{prefix}{tag}", f"{prefix}{tag}:answer", f"{prefix}probe"]) == found
+    assert sorted([f"{prefix}{tag}", f"{prefix}{tag}:answer", f"{prefix}{tag}:audit", f"{prefix}probe"]) == found
 
 
 async def test_times_and_fences_keep_every_digit(server: RedisServer, prefix: str) -> None:

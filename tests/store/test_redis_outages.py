@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from idemproxy.core.record import Phase
-from idemproxy.core.transition import Doubt, Settled
+from idemproxy.core.transition import Acted, Doubt, Settled
 from idemproxy.store import redis_link
 from idemproxy.store.redis import RedisStore
 from tests.servers import RedisServer, free_port, redis_server, relay
@@ -140,6 +140,20 @@ async def test_a_lost_settlement_reply_is_asked_for_again(server: RedisServer) -
     assert [Phase.COMPLETED, None, Phase.UNKNOWN] == [record and record.phase for record in records]
 
 
+async def test_a_persons_act_is_sent_once(server: RedisServer) -> None:
+    """When the reply to an act is lost, the person is told so, and not what a second copy of it would have met."""
+    async with relay(server.port) as between, opened(f"redis://127.0.0.1:{between.port}") as store:
+        hold = await granted(store)
+        await store.mark_unknown(identity(), hold, Doubt())
+        between.cut_next_reply()
+        said = await refusal(store.forget(identity(), hold.fence, "ada", "test data"))
+
+        trail = await store.audit(identity())
+
+    assert "the connection was lost before the reply" in said
+    assert ["ada"] == [act.who for act in trail]
+
+
 async def test_a_reply_that_is_lost_twice_is_not_made_up(server: RedisServer) -> None:
     """An operation is asked again once; after that the caller is told that it was not confirmed."""
     async with relay(server.port) as between, opened(f"redis://127.0.0.1:{between.port}") as store:
@@ -171,16 +185,21 @@ async def test_a_wrong_password_says_so() -> None:
 
 
 async def test_a_full_server_refuses_claims_but_keeps_what_is_answered(server: RedisServer) -> None:
-    """Where memory is full nothing new is granted, yet what is in flight keeps its lease and is completed or marked."""
+    """Where memory is full nothing new is granted, yet what is in flight keeps its lease and is completed, marked or resolved."""
     async with opened(server.url) as store, plain(server.url) as client:
-        holds = [await granted(store, number) for number in range(2)]
+        holds = [await granted(store, number) for number in range(3)]
+        await store.mark_unknown(identity(2), holds[2], Doubt())
         await client.config_set("maxmemory", "1")
         said = [await refusal(store.claim(identity(9), ask())), await refusal(store.check())]
 
-        renewed = await store.renew([(identity(number), hold) for number, hold in enumerate(holds)], LEASE)
+        renewed = await store.renew([(identity(number), hold) for number, hold in enumerate(holds[:2])], LEASE)
         completed = await store.complete(identity(0), holds[0], COMPLETION)
         marked = await store.mark_unknown(identity(1), holds[1], Doubt(502, answer=b"an error"))
-        records = [await store.read(identity(number)) for number in (9, 0, 1)]
+        acted = [
+            await store.resolve(identity(2), holds[2].fence, COMPLETION, "ada", "it arrived"),
+            await store.forget(identity(1), holds[1].fence, "ada", "test data"),
+        ]
+        records = [await store.read(identity(number)) for number in (9, 0, 1, 2)]
         await client.config_set("maxmemory", "0")
 
         await granted(store, 9)
@@ -188,13 +207,15 @@ async def test_a_full_server_refuses_claims_but_keeps_what_is_answered(server: R
     assert [True, True] == ["OOM command not allowed" in text and "raise maxmemory" in text for text in said]
     assert [True, True] == renewed
     assert [Settled.WRITTEN] * 2 == [completed, marked]
-    assert [None, COMPLETION.answer, b"an error"] == [record and record.answer for record in records]
+    assert [Acted.DONE] * 2 == acted
+    assert [None, COMPLETION.answer, None, COMPLETION.answer] == [record and record.answer for record in records]
 
 
 async def test_a_replica_says_so(server: RedisServer) -> None:
     """A server that became a read-only replica refuses every write with what to do, and nothing is granted."""
     async with opened(server.url) as store, plain(server.url) as client:
-        hold = await granted(store)
+        hold, doubtful = await granted(store), await granted(store, 1)
+        await store.mark_unknown(identity(1), doubtful, Doubt())
         await client.replicaof("127.0.0.1", str(free_port()))
 
         said = [
@@ -205,11 +226,13 @@ async def test_a_replica_says_so(server: RedisServer) -> None:
                 store.complete(identity(), hold, COMPLETION),
                 store.release(identity(), hold),
                 store.mark_unknown(identity(), hold, Doubt()),
+                store.resolve(identity(1), doubtful.fence, None, "ada", "nothing arrived"),
+                store.forget(identity(1), doubtful.fence, "ada", "test data"),
                 store.check(),
             )
         ]
 
-    assert [True] * 6 == ["READONLY " in text and "name the primary" in text for text in said]
+    assert [True] * 8 == ["READONLY " in text and "name the primary" in text for text in said]
 
 
 async def test_a_user_without_the_rights_says_which_are_needed(server: RedisServer) -> None:

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from idemproxy.core.record import Phase
-from idemproxy.core.transition import Doubt, Found, Granted
+from idemproxy.core.record import MICROSECONDS, Phase
+from idemproxy.core.transition import Acted, Doubt, Found, Granted
 from idemproxy.store import sqlite_writer
-from idemproxy.store.base import StoreError, StoreUnavailableError
+from idemproxy.store.base import AUDIT_KEPT, StoreError, StoreUnavailableError
 from idemproxy.store.sqlite import SqliteStore
 from idemproxy.store.sqlite_file import SCHEMA_VERSION, open_file
 from idemproxy.store.sqlite_writer import SWEEP_ROWS
@@ -179,6 +179,26 @@ async def test_steps_of_one_batch_see_each_other(files: SqliteHarness) -> None:
     assert [Found, Granted, Found] == [type(results[place]) for place in (0, 2, 3)]
 
 
+async def test_an_act_that_cannot_be_noted_is_not_done(files: SqliteHarness) -> None:
+    """The act and its entry in the trail are one: where the entry cannot be written, the record stays as it was."""
+    store = await files.open()
+    ids = [identity(name) for name in ("mine", "a neighbour's")]
+    holds = [await granted(store, each) for each in ids]
+    for each, hold in zip(ids, holds, strict=True):
+        await store.mark_unknown(each, hold, Doubt())
+    with locked(files.path):
+        acts = [
+            asyncio.create_task(store.forget(each, hold.fence, who, "test data"))
+            for each, hold, who in zip(ids, holds, ("\ud800 is no character", "ada"), strict=True)
+        ]
+        await asyncio.sleep(0)
+    results = await asyncio.gather(*acts, return_exceptions=True)
+
+    assert [UnicodeEncodeError, Acted] == [type(result) for result in results]
+    assert [("mine",)] == query(files.path, "SELECT key_hash FROM record")
+    assert [("a neighbour's",)] == query(files.path, "SELECT key_hash FROM audit")
+
+
 async def test_a_step_that_fails_does_not_fail_its_neighbours(files: SqliteHarness) -> None:
     """A value that SQLite cannot hold is refused to whoever brought it; the rest of its batch is carried out."""
     store = await files.open()
@@ -226,6 +246,23 @@ async def test_a_sweep_removes_what_time_has_ended(files: SqliteHarness) -> None
         seen.append(query(files.path, phases))
 
     assert [[("completed", "expired", None), *stay], stay] == seen
+
+
+async def test_a_sweep_removes_trails_that_are_kept_no_longer(files: SqliteHarness) -> None:
+    """A trail leaves the file some time after its last act, all of it; one with a newer act stays whole."""
+    store = await files.open()
+    ids = [identity(name) for name in ("old", "acted on again")]
+    for each in (*ids, ids[1]):
+        hold = await granted(store, each)
+        await store.mark_unknown(each, hold, Doubt())
+        await store.forget(each, hold.fence, "ada", "test data")
+        files.clock.advance(10)
+    files.clock.advance(AUDIT_KEPT / MICROSECONDS - 15)
+
+    for _ in range(2):  # the sweep comes after the first, and before the second is answered
+        await store.read(ME)
+
+    assert [("acted on again",)] * 2 == query(files.path, "SELECT key_hash FROM audit")
 
 
 async def test_a_sweep_is_of_bounded_size(files: SqliteHarness) -> None:

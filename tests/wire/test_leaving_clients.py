@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from typing import TypeAlias
 
 import pytest
 
@@ -11,11 +13,12 @@ from tests.wire.conftest import Records
 from tests.wire.upstream import Line, Upstream, answers
 
 OK = b"HTTP/1.1 201 Created\r\nLocation: /charges/1\r\nContent-Length: 2\r\n\r\nok"
+Leave: TypeAlias = Callable[[Client], None]
 LEAVES = pytest.mark.parametrize("leave", [Client.leave, Client.reset], ids=["FIN", "RST"])
 
 
 @LEAVES
-def test_a_client_that_leaves_while_waiting_finds_the_answer(upstream: Upstream, port: int, leave: object) -> None:
+def test_a_client_that_leaves_while_waiting_finds_the_answer(upstream: Upstream, port: int, leave: Leave) -> None:
     """The upstream answers after the client has gone; the retry gets that answer, and there was one request."""
     client_has_left = threading.Event()
 
@@ -30,7 +33,6 @@ def test_a_client_that_leaves_while_waiting_finds_the_answer(upstream: Upstream,
     client = Client(port)
     client.send(asked)
     upstream.wait_for_requests(1)
-    assert callable(leave)
     leave(client)
     client_has_left.set()
     retry = ask(port, asked)
@@ -68,7 +70,7 @@ def test_a_retry_that_comes_while_the_first_is_carried_out_waits_for_it(upstream
 
 
 @LEAVES
-def test_a_waiting_retry_that_leaves_disturbs_nobody(upstream: Upstream, port: int, leave: object) -> None:
+def test_a_waiting_retry_that_leaves_disturbs_nobody(upstream: Upstream, port: int, leave: Leave) -> None:
     """The first client still gets its answer."""
     go_on = threading.Event()
 
@@ -85,7 +87,6 @@ def test_a_waiting_retry_that_leaves_disturbs_nobody(upstream: Upstream, port: i
         upstream.wait_for_requests(1)
         second = Client(port)
         second.send(asked)
-        assert callable(leave)
         leave(second)
         go_on.set()
         answer = first.message()
@@ -115,7 +116,7 @@ def test_a_client_that_leaves_before_its_request_is_whole_asked_for_nothing(
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 @LEAVES
-def test_a_request_that_passes_through_ends_with_its_client(upstream: Upstream, port: int, method: str, leave: object) -> None:
+def test_a_request_that_passes_through_ends_with_its_client(upstream: Upstream, port: int, method: str, leave: Leave) -> None:
     """Nobody would get the answer, and nothing keeps it: the upstream is told at once by the end of its connection."""
 
     def waits(line: Line) -> None:
@@ -126,25 +127,29 @@ def test_a_request_that_passes_through_ends_with_its_client(upstream: Upstream, 
     client = Client(port)
     client.send(request(method, "/slow", "Content-Length: 0"))
     upstream.wait_for_requests(1)
-    assert callable(leave)
     leave(client)
 
     upstream.wait_for_end_of(upstream.lines[0])
 
 
 @LEAVES
-def test_a_client_that_leaves_while_the_answer_streams_leaves_a_whole_record(
-    upstream: Upstream, port: int, records: Records, leave: object
+@pytest.mark.parametrize("when", ["before it begins", "in the middle"])
+def test_a_client_that_leaves_a_stream_leaves_a_whole_record(
+    upstream: Upstream, port: int, records: Records, leave: Leave, when: str
 ) -> None:
     """The stream is read to its end for the store alone, and the retry gets all of it."""
     client_has_left = threading.Event()
+    events = [b"data: %d\n\n" % number for number in range(1000)]
+    begun = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n9\r\ndata: 0\n\n\r\n"
 
     def streams(line: Line) -> None:
         line.request()
-        line.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n9\r\ndata: 1\n\n\r\n")
+        if when == "in the middle":
+            line.send(begun)
         client_has_left.wait(10)
-        for number in range(2, 1000):
-            event = b"data: %d\n\n" % number
+        if when == "before it begins":
+            line.send(begun)
+        for event in events[1:]:
             line.send(b"%x\r\n%b\r\n" % (len(event), event))
         line.send(b"0\r\n\r\n")
         line.wait_for_end()
@@ -154,21 +159,17 @@ def test_a_client_that_leaves_while_the_answer_streams_leaves_a_whole_record(
     asked = request("POST", "/answers", body=b"1", key=key)
     client = Client(port)
     client.send(asked)
-    client.until(b"data: 1\n\n\r\n")
-    leave_streaming(client, leave)
+    upstream.wait_for_requests(1)
+    if when == "in the middle":
+        client.until(b"data: 0\n\n\r\n")
+    leave(client)
     client_has_left.set()
     retry = ask(port, asked)
 
     assert (200, "replayed") == (status(retry), outcome(retry))
-    assert b"".join(b"data: %d\n\n" % number for number in range(1, 1000)) == retry.body
+    assert b"".join(events) == retry.body
     assert "completed" == records.phase(key)
     assert 1 == len(upstream.requests)
-
-
-def leave_streaming(client: Client, leave: object) -> None:
-    """Leave in the middle of an answer."""
-    assert callable(leave)
-    leave(client)
 
 
 def test_a_client_that_does_not_read_its_reply_disturbs_nobody(upstream: Upstream, port: int, records: Records) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import select
+import socket
 import threading
 from collections.abc import Callable
 
@@ -133,12 +135,48 @@ async def test_a_first_write_on_a_closed_connection_is_known_not_to_have_left(up
     connection.begin(REQUEST, pool.upstream.timeouts)
     with pytest.raises(UnsureError):
         await connection.head()
+    others = [socket.socketpair() for _ in range(32)]  # one of them has the number of the descriptor that was closed
 
     with pytest.raises(BrokenPipeError):
         connection.write_first(DATA)
 
+    heard, _, _ = select.select([one for pair in others for one in pair], [], [], 0)
+    for one in (one for pair in others for one in pair):
+        one.close()
+    assert [] == heard
     assert b"" == bytes(upstream.lines[0].raw)
     pool.give_back(connection)
+
+
+@pytest.mark.parametrize("end", [Line.close, Line.reset], ids=["FIN", "RST"])
+async def test_a_kept_connection_that_has_just_ended_is_not_taken(upstream: Upstream, end: Callable[[Line], None]) -> None:
+    """The pool looks at the socket itself: an end that the event loop has not heard of yet costs no attempt."""
+    kept, ended = threading.Event(), threading.Event()
+
+    def answers_and_ends(line: Line) -> None:
+        line.request()
+        line.send(OK)
+        kept.wait(10)
+        end(line)
+        ended.set()
+
+    upstream.plays(answers_and_ends)
+    pool = _pool(upstream)
+    first = await start_on(pool, REQUEST, DATA)
+    await first.head()
+    await first.read()
+    pool.give_back(first)
+    was_kept = first.reusable
+    kept.set()
+    assert ended.wait(10)  # while the event loop stands still
+
+    second = await pool.acquire()
+
+    second.abort()
+    pool.close()
+    assert was_kept
+    assert second is not first
+    assert second.fresh
 
 
 def test_a_claim_that_is_granted_after_its_lease_sends_nothing(upstream: Upstream, port: int, records: Records) -> None:

@@ -134,7 +134,7 @@ class Upstream:
                 self._open[line] = thread
                 self.lines.append(line)
                 self._changed.notify_all()
-            thread.start()
+                thread.start()
 
     def _run(self, line: Line, play: Play) -> None:
         try:

@@ -69,7 +69,7 @@ def _target_problems(rule: ProbeRule) -> Iterator[Finding]:
         yield here, "a part of the path is . or .., which leads elsewhere: write the path that is meant"
     if not names:
         yield here, f'it asks the same for every operation: put a value of the request into it, such as "{_EXAMPLE}"'
-    known = (*_RESERVED, *dict(rule.from_request))
+    known = tuple(dict.fromkeys((*_RESERVED, *dict(rule.from_request))))
     for name in dict.fromkeys(names):
         if name not in known:
             yield here, f"nothing gives {{{name}}} a value: there are {', '.join(known)}; add others to from_request"
