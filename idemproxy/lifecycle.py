@@ -14,7 +14,9 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Final, TypeAlias
+from urllib.parse import parse_qs, urlsplit
 
 from idemproxy.admin.access import Access
 from idemproxy.admin.app import admin_server
@@ -82,6 +84,14 @@ def open_store(settings: StoreSettings) -> Store:
             raise NotStartedError(f"store.url: no store is called {scheme!r}")
 
 
+def _store_name(settings: StoreSettings) -> str:
+    """What tells a store from others of this host: its URL without credentials, a file by its absolute path, and the prefix."""
+    parts = urlsplit(settings.url)
+    place = Path(parts.path.removeprefix("/")).absolute() if parts.scheme == "sqlite" else parts.path
+    database = parse_qs(parts.query).get("db", [])
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{place}{database}#{settings.prefix}"
+
+
 def _now() -> int:
     """The wall clock in microseconds, for the stores whose clock is this machine's."""
     return time.time_ns() // 1000
@@ -147,7 +157,7 @@ async def _open(store: MeasuredStore, stack: contextlib.AsyncExitStack) -> None:
 async def _open_spool(settings: Settings, stack: contextlib.AsyncExitStack) -> Spool | None:
     """This process's slot in the spool; without one a proxy still serves, and says what it cannot do."""
     try:
-        spool = await asyncio.to_thread(Spool.open, settings.spool)
+        spool = await asyncio.to_thread(Spool.open, settings.spool, _store_name(settings.store))
     except StoreError as exc:
         _log.warning("without a spool, an answer that the store does not take is not kept: %s", exc)
         return None

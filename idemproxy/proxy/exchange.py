@@ -67,6 +67,18 @@ class Call:
     wait: float
 
 
+@dataclass(slots=True)
+class Journey:
+    """A call under way. Its reply does not depend on anyone who waits for it.
+
+    `waited`: seconds spent waiting for another request with the same key, None when there was no such wait.
+    """
+
+    call: Call
+    reply: asyncio.Future[Reply]
+    waited: float | None = None
+
+
 class Exchange:
     """Performs what the machine decides."""
 
@@ -85,39 +97,41 @@ class Exchange:
         self._pools = pools
         self._owner = owner
         self._loop = loop
-        self._journeys: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
-    def start(self, call: Call) -> asyncio.Future[Reply]:
-        """Set out on the journey; the future is the reply, and does not depend on anyone waiting for it."""
-        reply: asyncio.Future[Reply] = self._loop.create_future()
-        journey = self._loop.create_task(self._run(call, reply))
-        self._journeys.add(journey)
-        journey.add_done_callback(self._journeys.discard)
-        return reply
+    def start(self, call: Call) -> Journey:
+        """Set out on the journey, in a task of its own."""
+        journey = Journey(call, self._loop.create_future())
+        task = self._loop.create_task(self._run(journey))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return journey
 
     @property
     def active(self) -> int:
         """How many journeys are under way."""
-        return len(self._journeys)
+        return len(self._tasks)
 
     async def finished(self) -> None:
         """Return when every journey has come to its end."""
-        while self._journeys:
-            await asyncio.wait(self._journeys)
+        while self._tasks:
+            await asyncio.wait(self._tasks)
 
-    async def _run(self, call: Call, reply: asyncio.Future[Reply]) -> None:
+    async def _run(self, journey: Journey) -> None:
+        call = journey.call
         try:
-            await self._journey(call, reply)
+            await self._travel(journey)
         except StoreUnavailableError as exc:
             _log.warning("route %s: %s", call.route.name, exc)
-            reply.set_result(store_unavailable(call.identity.key_hash))
+            journey.reply.set_result(store_unavailable(call.identity.key_hash))
         except BaseException as exc:
-            if reply.done():
+            if journey.reply.done():
                 raise
-            reply.set_exception(exc)
+            journey.reply.set_exception(exc)
 
-    async def _journey(self, call: Call, reply: asyncio.Future[Reply]) -> None:
+    async def _travel(self, journey: Journey) -> None:
         """Claim, and do what the machine says, until there is something to say to the client."""
+        call, reply = journey.call, journey.reply
         policy, key_hash = call.route.policy, call.identity.key_hash
         owner = self._owner.draw()
         patience = elapsed() + call.wait
@@ -133,8 +147,8 @@ class Exchange:
                 match rule.verb, claimed:
                     case Verb.FORWARD, Granted(hold):
                         lease = Lease(asked_at, policy.lease)
-                        if doubtful is None or await self._probe(call, hold, lease, doubtful, reply):
-                            await self._forward(call, hold, lease, reply)
+                        if doubtful is None or await self._probe(journey, hold, lease, doubtful):
+                            await self._forward(journey, hold, lease)
                         return
                     case Verb.REPLAY, Found(record):
                         reply.set_result(replayed(record, key_hash))
@@ -150,6 +164,7 @@ class Exchange:
                         wake = watching.enter_context(self._store.watch(call.identity))
                     case Verb.WAIT, Found() if wake is not None:
                         await wake.wait(max(0.0, min(patience - elapsed(), FALLBACK_POLL)))
+                        journey.waited = elapsed() - (patience - call.wait)
                     case unknown:
                         raise AssertionError(f"the journey knows no way to {unknown}")
 
@@ -160,8 +175,9 @@ class Exchange:
             self._settler.give_back(identity, ask)
             raise
 
-    async def _forward(self, call: Call, hold: Hold, lease: Lease, reply: asyncio.Future[Reply]) -> None:
+    async def _forward(self, journey: Journey, hold: Hold, lease: Lease) -> None:
         """One attempt, kept alive by renewals, judged, written down, and only then answered."""
+        call, reply = journey.call, journey.reply
         started = perf_counter()
         policy = call.route.policy
         told = self._told(call, hold)
@@ -180,8 +196,9 @@ class Exchange:
             forwarded = Forwarded(result_of(attempted.result), perf_counter() - started)
             reply.set_result(reply_to(attempted, settlement, forwarded, replace(told, unrecorded=not recorded)))
 
-    async def _probe(self, call: Call, hold: Hold, lease: Lease, doubtful: Record, reply: asyncio.Future[Reply]) -> bool:
+    async def _probe(self, journey: Journey, hold: Hold, lease: Lease, doubtful: Record) -> bool:
         """Ask the upstream about a claim that was reclaimed for it; True when it surely did not happen, and may be forwarded."""
+        call, reply = journey.call, journey.reply
         policy, rule = call.route.policy, call.route.policy.probe
         if rule is None:
             raise AssertionError(f"route {call.route.name} probes without a rule")

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from idemproxy.core.problem import Slug, problem
 from idemproxy.observe.observation import Observation, Outcome, Result
-from idemproxy.proxy.exchange import Call
+from idemproxy.proxy.exchange import Call, Journey
 from idemproxy.proxy.inbound import Covered, Passing, RefusedError, arrive, read_body, stamped, take_fingerprint, wait_of
 from idemproxy.proxy.outbound import Written, send
 from idemproxy.proxy.passthrough import pass_through
@@ -39,6 +39,7 @@ class Visit:
     started: float
     route: str = "-"
     covered: Covered | None = None
+    journey: Journey | None = None
     request_bytes: int = 0
 
 
@@ -112,11 +113,11 @@ class Listener:
         fingerprint = await take_fingerprint(request, covered.route)
         wait = wait_of(request, covered.route)
         call = Call(stamped(request, covered), covered.route, covered.identity, covered.key, fingerprint, wait)
-        reply = self._exchange.start(call)
+        visit.journey = self._exchange.start(call)
         try:
-            return await asyncio.shield(reply)
+            return await asyncio.shield(visit.journey.reply)
         except asyncio.CancelledError:
-            reply.add_done_callback(lambda done: self._left(visit, done))
+            visit.journey.reply.add_done_callback(lambda done: self._left(visit, done))
             raise
 
     async def _send(self, http: web.BaseRequest, visit: Visit, reply: Reply) -> web.StreamResponse:
@@ -159,6 +160,7 @@ class Listener:
                 response_bytes=written,
                 result=forwarded.result if forwarded else None,
                 attempt_seconds=forwarded.seconds if forwarded else None,
+                waited=visit.journey.waited if visit.journey else None,
                 slug=reply.slug,
                 scope=identity.scope if identity else None,
                 upstream=identity.upstream if identity else None,

@@ -1,8 +1,8 @@
 """The spool: what a proxy could not tell the store, kept on its own disk until the store takes it.
 
 One directory serves the proxies of one host. Each takes a slot of its own in it, a SQLite file that it holds locked for as long
-as it lives, and with the slot an identity, the instance: whoever gets a slot later is its heir, and knows that the one
-before is dead. What lies in the slot is written to the store by the heir; the claims that carry the instance's name and
+as it lives, and with the slot an identity, the instance: whoever gets a slot of the same store later is its heir, and knows that
+the one before is dead. What lies in the slot is written to the store by the heir; the claims that carry the instance's name and
 are still in flight are its orphans.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import hashlib
 import os
 import secrets
 import sqlite3
@@ -69,12 +70,16 @@ class Spool:
         self.entries, self.bytes = connection.execute("SELECT count(*), coalesce(sum(length(answer)), 0) FROM entry").fetchone()
 
     @classmethod
-    def open(cls, directory: Path) -> Spool:
-        """The first slot in `directory` that no living process holds. Raises StoreError."""
+    def open(cls, directory: Path, store: str) -> Spool:
+        """The first slot in `directory` for the store of that name that no living process holds. Raises StoreError.
+
+        `store` tells the stores of one host apart: what one did not take must never be written to another.
+        """
+        name = hashlib.sha256(store.encode()).hexdigest()[:12]
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             for number in range(_MAX_SLOTS):
-                path = directory / f"slot-{number}.db"
+                path = directory / f"{name}-{number}.db"
                 lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

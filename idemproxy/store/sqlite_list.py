@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Sequence
 from typing import Any, Final
@@ -16,13 +15,11 @@ SCAN_ROWS: Final = 512
 
 LAST_ROW: Final = 2**63 - 1
 
-# The answers are not read. All rows come as one value, since each row of a result would give up the interpreter's lock and
-# have to win it back from a busy event loop, while the file is locked.
 _SCAN: Final = """
-    SELECT json_group_array(json_array(place, scope, upstream, key_hash, phase, fingerprint, fence, owner, route, claimed_at,
-                                       lease_until, settled_at, expires_at, forget_at, status, source))
-    FROM (SELECT rowid AS place, * FROM record WHERE rowid < ? ORDER BY rowid DESC LIMIT ?)
-"""
+    SELECT rowid, scope, upstream, key_hash, phase, fingerprint, fence, owner, route, claimed_at, lease_until,
+           settled_at, expires_at, forget_at, status, source
+    FROM record WHERE rowid < ? ORDER BY rowid DESC LIMIT ?
+"""  # without the answers, whose pages are then not read
 
 
 def page(connection: sqlite3.Connection, phase: Phase | None, limit: int, before: int | None, now: int) -> Page:
@@ -44,11 +41,10 @@ def page(connection: sqlite3.Connection, phase: Phase | None, limit: int, before
 
 def _scan(connection: sqlite3.Connection, before: int, count: int) -> Sequence[tuple[int, Identity, Record]]:
     """The rows below `before`, from the highest down, at most `count`."""
-    ((rows,),) = connection.execute(_SCAN, (before, count)).fetchall()
-    return [_opened(row) for row in sorted(json.loads(rows), reverse=True)]
+    return [_opened(row) for row in connection.execute(_SCAN, (before, count)).fetchall()]
 
 
-def _opened(row: list[Any]) -> tuple[int, Identity, Record]:
+def _opened(row: tuple[Any, ...]) -> tuple[int, Identity, Record]:
     place, scope, upstream, key_hash, phase, *rest, source = row
     fields: list[Any] = [Phase(phase), *rest, Source(source)]
     return place, Identity(scope, upstream, key_hash), Record(*fields)

@@ -100,7 +100,6 @@ class Exchange:
         travelling = request.wire == Wire.TRAVELLING
         left = Request(
             stage=stage,
-            proxy=request.proxy,
             hold=request.hold if stage != Stage.DONE else 0,
             ending=request.ending if stage != Stage.DONE else 0,
             wire=request.wire if travelling else Wire.NONE,
@@ -122,7 +121,7 @@ class Exchange:
             steps.append(self._decided(claimed, who, request, found, patient=False))
         if self._can_fail(state):
             failed, failed_claimed = _fault(state), _fault(claimed)
-            giving = Request(Stage.GIVING, request.proxy, reclaim=request.reclaim, since=request.since, stray=request.stray)
+            giving = Request(Stage.GIVING, reclaim=request.reclaim, since=request.since, stray=request.stray)
             steps += [
                 Step("its claim is carried out, the reply is lost, and it asks again", who, failed_claimed),
                 Step("its claim is carried out, the reply is lost: it tells 503", who, put(failed_claimed, who, giving)),
@@ -154,7 +153,7 @@ class Exchange:
                 )
                 return Step("it finds unknown, and asks for that fence", who, put(state, who, again))
             case Verb.WAIT, Found():
-                waiting = Request(Stage.WAITING, request.proxy, stray=request.stray)
+                waiting = Request(Stage.WAITING, stray=request.stray)
                 return Step("it finds in_flight, and waits", who, put(state, who, waiting))
             case unknown:
                 raise AssertionError(f"the model knows no way to {unknown}")
@@ -180,7 +179,6 @@ class Exchange:
         ending: Ending = Doubt(since=request.since) if request.reclaim and doubt_kept else Release()
         returning = Request(
             Stage.RETURNING,
-            request.proxy,
             hold=self._rules.holds.of(hold),
             ending=self._rules.endings.of(ending),
             stray=request.stray,
@@ -194,24 +192,29 @@ class Exchange:
         if self._setting.mode is Mode.PROBE and request.reclaim:
             return [*steps, self._probed(state, who, request)]
         if state.tick >= request.until and self._rules.without is not Guard.LOOK:
-            return [*steps, self._ended(state, who, request, NeverSent("its lease is over"))]
+            return [*steps, *self._ended(state, who, request, NeverSent("its lease is over"))]
         if self._setting.late == 0:
             steps.append(self._byte(state, who, request))
         else:
             looked = request._replace(stage=Stage.LOOKED, sent_at=state.tick)
             steps.append(Step("it sees that its lease lives", who, put(state, who, looked)))
         if self._can_fail(state):
-            steps.append(self._ended(_fault(state), who, request, NeverSent("the connection is refused")))
+            steps += self._ended(_fault(state), who, request, NeverSent("the connection is refused"))
         return steps
 
     def _probed(self, state: State, who: int, request: Request) -> Step:
-        if state.effects:
-            return self._end_with(state, who, request, self._completion(RECOVERED, Source.RECOVERED), "its probe finds the effect")
+        """Ask the upstream whether it has acted."""
         waited = self._rules.holds[request.hold].claimed_at - request.since
-        if waited >= SETTLE * TICK or self._rules.without is Guard.SETTLE:
+        ending: Ending
+        if state.effects:
+            text, ending = "its probe finds the effect", self._completion(RECOVERED, Source.RECOVERED)
+        elif waited < SETTLE * TICK and self._rules.without is not Guard.SETTLE:
+            text, ending = "its probe finds no effect, too early to be sure", Doubt(since=request.since)
+        else:
             sure = request._replace(reclaim=0, since=0)
             return Step("its probe finds no effect, and is sure", who, put(state, who, sure))
-        return self._end_with(state, who, request, Doubt(since=request.since), "its probe finds no effect, too early to be sure")
+        ended = request._replace(stage=Stage.ENDING, ending=self._rules.endings.of(ending), reclaim=0, since=0)
+        return Step(text, who, put(state, who, ended))
 
     def _looked(self, state: State, who: int, request: Request) -> list[Step]:
         late = self._setting.late
@@ -231,23 +234,23 @@ class Exchange:
         match request.wire:
             case Wire.EFFECT:
                 answer = (state.actor if self._setting.mode is Mode.RETRY else who) + 1
-                steps.append(self._ended(state, who, request, Answered(200, has_retry_after=False), answer))
+                steps += self._ended(state, who, request, Answered(200, has_retry_after=False), answer)
             case Wire.REFUSED:
-                steps.append(self._ended(state, who, request, Answered(429, has_retry_after=False)))
+                steps += self._ended(state, who, request, Answered(429, has_retry_after=False))
             case Wire.NONE:
-                steps.append(self._ended(state, who, request, unsure))
+                steps += self._ended(state, who, request, unsure)
         if request.wire in (Wire.EFFECT, Wire.TRAVELLING) and self._can_fail(state):
-            steps.append(self._ended(_fault(state), who, request, unsure))
+            steps += self._ended(_fault(state), who, request, unsure)
         return steps
 
     def _renewals(self, state: State, who: int, request: Request) -> list[Step]:
-        if request.until in (LOST, state.tick + LEASE):
+        if request.until in (LOST, state.tick + LEASE) or state.renewals >= self._setting.renewals:
             return []
         now = self.now(state)
         record, held = self._rules.renew(state.record, request.hold, now)
         records = self._rules.records
         broken = promises.broken_by_write(records[state.record], records[record], self._rules.holds[request.hold])
-        renewed = self.judged(state._replace(record=record), broken)
+        renewed = self.judged(state._replace(record=record, renewals=state.renewals + 1), broken)
         if not held:
             if request.until <= state.tick:
                 return []
@@ -262,49 +265,45 @@ class Exchange:
     def _completion(self, answer: int, source: Source = Source.ANSWERED) -> Completion:
         return Completion(200, NEVER, NEVER, source, bytes([answer]))
 
-    def _ended(self, state: State, who: int, request: Request, result: AttemptResult, answer: int = 0) -> Step:
-        """Judge the attempt."""
-        settlement = self._rules.judge(result)
-        text = f"the attempt ends: {getattr(result, 'reason', None) or getattr(result, 'status', '')}"
-        match settlement:
+    def _ended(self, state: State, who: int, request: Request, result: AttemptResult, answer: int = 0) -> list[Step]:
+        """Judge the attempt, and write its end down: that nothing happens in between is no loss, since it could end later."""
+        ending: Ending
+        match self._rules.judge(result):
             case Settlement.COMPLETE:
-                return self._end_with(state, who, request, self._completion(answer), text)
+                ending = self._completion(answer)
             case Settlement.RELEASE if request.reclaim and self._rules.without is not Guard.DOUBT:
-                return self._end_with(state, who, request, Doubt(since=request.since), text)
+                ending = Doubt(since=request.since)
             case Settlement.RELEASE:
-                return self._end_with(state, who, request, Release(), text)
+                ending = Release()
             case Settlement.MARK_UNKNOWN:
-                return self._end_with(state, who, request, Doubt(), text)
-
-    def _end_with(self, state: State, who: int, request: Request, ending: Ending, text: str) -> Step:
-        answer = ending.answer[0] if isinstance(ending, Completion) and ending.answer else 0
-        ended = request._replace(stage=Stage.ENDING, ending=self._rules.endings.of(ending), answer=answer, reclaim=0, since=0)
-        return Step(text, who, put(state, who, ended))
+                ending = Doubt()
+        why = result.reason if isinstance(result, NeverSent | Unsure) else f"it is answered {result.status}"
+        return self._end_with(state, who, request, self._rules.endings.of(ending), f"{why}; ")
 
     def _ending(self, state: State, who: int, request: Request) -> list[Step]:
-        ending = self._rules.endings[request.ending]
-        name = type(ending).__name__.lower()
-        carried, settled = self.end(state, request.hold, request.ending)
-        told, answer = self._told(ending, settled, request)
-        steps = [
-            Step(f"its {name} is {settled.value}: it tells {told}", who, self._tell(carried, who, Stage.DONE, told, answer)),
-            *self._renewals(state, who, request),
-        ]
+        return [*self._end_with(state, who, request, request.ending, ""), *self._renewals(state, who, request)]
+
+    def _end_with(self, state: State, who: int, request: Request, number: int, why: str) -> list[Step]:
+        ending = self._rules.endings[number]
+        name = f"{why}its {type(ending).__name__.lower()}"
+        carried, settled = self.end(state, request.hold, number)
+        told, answer = self._told(ending, settled)
+        steps = [Step(f"{name} is {settled.value}: it tells {told}", who, self._tell(carried, who, Stage.DONE, told, answer))]
         if self._can_fail(state):
-            told, _ = self._told(ending, None, request)
-            steps += [
-                Step(f"its {name} is {each}, and spooled: it tells {told}", who, self._tell(_fault(after), who, Stage.SPOOLED, told))
-                for each, after in (("lost", state), ("carried out, the reply lost", carried))
-            ]
+            told, _ = self._told(ending, None)
+            for each, after in (("lost", state), ("carried out, the reply lost", carried)):
+                spooling = put(_fault(after), who, request._replace(ending=number))
+                spooled = self._tell(spooling, who, Stage.SPOOLED, told)
+                steps.append(Step(f"{name} is {each}, and spooled: it tells {told}", who, spooled))
         return steps
 
-    def _told(self, ending: Ending, settled: Settled | None, request: Request) -> tuple[str, int]:
+    def _told(self, ending: Ending, settled: Settled | None) -> tuple[str, int]:
         """What the caller is told, and the answer that counts as given: not one that is marked `unrecorded`."""
         match ending, settled:
             case Completion(), None | Settled.STALE:
                 return "executed, unrecorded", 0
-            case Completion(source=source), _:
-                return (Told.RECOVERED if source is Source.RECOVERED else Told.EXECUTED), request.answer
+            case Completion(source=source, answer=answer), _:
+                return (Told.RECOVERED if source is Source.RECOVERED else Told.EXECUTED), (answer or b"\0")[0]
             case Release(), None | Settled.STALE if self._rules.without is not Guard.STALE:
                 return Told.UNKNOWN, 0
             case Release(), _:

@@ -28,8 +28,9 @@ class Setting:
     name: str
     mode: Mode = Mode.HOLD
     requests: int = 3
-    ticks: int = 6
+    ticks: int = 5
     faults: int = 2
+    renewals: int = 1
     depth: int = 18
     late: int | None = 0
     operator: bool = False

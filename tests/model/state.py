@@ -63,7 +63,6 @@ class Request(NamedTuple):
     """One request of a caller at a proxy. Numbers in capitals' place are those of `Rules`: `hold`, `ending`, `stray`."""
 
     stage: str = Stage.IDLE
-    proxy: int = 0
     until: int = 0
     """The tick at which its lease is over, as it believes: counted from when the claim, or the renewal, was asked for."""
     hold: int = 0
@@ -75,8 +74,6 @@ class Request(NamedTuple):
     ending: int = 0
     stray: int = 0
     """A copy of its claim that nobody waits for any more, and that may yet be carried out."""
-    answer: int = 0
-    """What it has got for its caller."""
 
 
 class State(NamedTuple):
@@ -94,6 +91,7 @@ class State(NamedTuple):
     fences: tuple[int, ...] = ()
     """Those under which a first byte has left."""
     faults: int = 0
+    renewals: int = 0
     lost: bool = False
     """The store has lost a record, and nobody has written it anew."""
     excused: bool = False

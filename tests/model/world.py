@@ -44,7 +44,7 @@ class World:
             steps += self._operator(state)
         if self._setting.loses_records and state.record and state.faults < self._setting.faults:
             steps.append(Step("the store loses the record", NOBODY, state._replace(record=0, lost=True, faults=state.faults + 1)))
-        if state.tick < self._setting.ticks:
+        if state.tick < self._setting.ticks and state.requests[0].stage != Stage.IDLE:
             steps.append(self._tick(state))
         return steps
 
@@ -52,11 +52,8 @@ class World:
         """A caller sends its request, or sends it again. The names are given in this order, so that no state is met under two."""
         for who, request in enumerate(state.requests):
             if request.stage == Stage.IDLE:
-                asked = Request(Stage.ASKED, until=state.tick + LEASE)
-                return [
-                    Step(f"it asks for its claim, at proxy {proxy}", who, put(state, who, asked._replace(proxy=proxy)))
-                    for proxy in range(PROXIES if who else 1)
-                ]
+                asked = put(state, who, Request(Stage.ASKED, until=state.tick + LEASE))
+                return [Step(f"it asks for its claim, at proxy {who % PROXIES}", who, asked)]
         return []
 
     def _network(self, state: State, who: int) -> list[Step]:
@@ -84,7 +81,7 @@ class World:
             return []
         steps = []
         for proxy in range(PROXIES):
-            hit = [each.proxy == proxy and each.stage in _LIVES_IN_MEMORY for each in state.requests]
+            hit = [who % PROXIES == proxy and each.stage in _LIVES_IN_MEMORY for who, each in enumerate(state.requests)]
             if any(hit):
                 left = tuple(
                     self._dead(state, who) if dies else each
@@ -101,7 +98,6 @@ class World:
         travelling = request.wire == Wire.TRAVELLING
         return Request(
             Stage.DEAD,
-            request.proxy,
             wire=request.wire if travelling else Wire.NONE,
             sent_at=request.sent_at if travelling else 0,
             stray=stray,

@@ -175,20 +175,6 @@ async def test_compacting_the_file_hides_nothing(tmp_path: Path) -> None:
     assert set(ids[20:]) == seen
 
 
-async def test_a_list_of_text_that_json_must_escape(tmp_path: Path) -> None:
-    """Whatever text an identity, fingerprint, owner or route is of, it is listed as it was written."""
-    harness = SqliteHarness(tmp_path)
-    store = await harness.open()
-    odd = 'a "b" \\ c\n\x01 é 漢 😀'
-    of = Identity(odd, odd, odd)
-    await granted(store, of, ask(odd, owner=odd))
-
-    found = await listed(store)
-
-    await harness.close()
-    assert [(of, odd, odd)] == [(each, record.fingerprint, record.owner) for each, record in found.items()]
-
-
 # Redis
 
 
