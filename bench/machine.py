@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
-
-_TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +38,8 @@ def on(cores: frozenset[int]) -> Iterator[None]:
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of a process, all threads, in the kernel's steps of mostly 10 ms."""
-    after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(after_name[11]) + int(after_name[12])) / _TICKS
+    """User and system time of a process, all its threads; unlike /proc/PID/stat, which has steps of 10 ms, to the nanosecond."""
+    return time.clock_gettime(~pid << 3 | 2)  # how Linux names the clock of another process: see clock_getcpuclockid(3)
 
 
 def resident_mib(pid: int) -> float:

@@ -21,7 +21,7 @@ from idemproxy.proxy.upstream import Attempted
 if TYPE_CHECKING:
     from idemproxy.core.problem import Problem
     from idemproxy.core.record import Record
-    from idemproxy.proxy.connection import AnswerHead
+    from idemproxy.proxy.answer_reader import AnswerHead
     from idemproxy.proxy.reply import Forwarded, Relay
 
 _REFUSALS: Final = MappingProxyType(

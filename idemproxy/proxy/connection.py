@@ -3,8 +3,6 @@
 Written for this proxy, on asyncio's transports and llhttp (through httptools), because its three promises are ones that a
 general client does not make: a request is written once and never again, whoever hangs up; every byte of head and body
 goes out and comes in as it stands; and the moment before the first byte is visible to the caller.
-
-Limits of the answer's head are larger than those for requests: an over-long answer to a write that has happened is a loss.
 """
 
 from __future__ import annotations
@@ -12,25 +10,17 @@ from __future__ import annotations
 import asyncio
 import os
 import select
-from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
-import httptools
-
-from idemproxy.core.message import Fields, field_values
 from idemproxy.core.outcome import Unsure
 from idemproxy.core.policy import KIB, Timeouts
+from idemproxy.proxy.answer_reader import AnswerHead, AnswerReader
 
 if TYPE_CHECKING:
     from idemproxy.core.message import Request
 
-MAX_HEAD: Final = 256 * KIB
 _HIGH_WATER: Final = 64 * KIB
 _HEAD_ALONE: Final = -1
-_SWITCHING_PROTOCOLS: Final = 101
-_FIRST_FINAL: Final = 200
-_LAST: Final = 599
 
 
 class UnsureError(Exception):
@@ -39,16 +29,6 @@ class UnsureError(Exception):
     def __init__(self, outcome: Unsure) -> None:
         super().__init__(outcome.reason)
         self.outcome = outcome
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerHead:
-    """An answer up to its body. `length` is the declared Content-Length, None when the body is delimited otherwise."""
-
-    status: int
-    reason: bytes
-    fields: Fields
-    length: int | None
 
 
 class Connection(asyncio.Protocol):
@@ -71,21 +51,7 @@ class Connection(asyncio.Protocol):
         self._reading_paused = False
         self._plain_socket = -1
         self._readable: select.poll | None = None
-        self._forget_exchange()
-
-    def _forget_exchange(self) -> None:
-        self._parser = httptools.HttpResponseParser(self)
-        self._reason = b""
-        self._fields: list[tuple[bytes, bytes]] = []
-        self._head_bytes = 0
-        self._head: AnswerHead | None = None
-        self._chunks: deque[bytes] = deque()
-        self._buffered = 0
-        self._until_close = False
-        self._finished = False
-        self._surplus = False
-        self._keep_alive = False
-        self._error: Unsure | None = None
+        self._answer = AnswerReader(to_head=False)
         self._waiter: asyncio.Future[None] | None = None
         self._threshold = 0
 
@@ -106,9 +72,9 @@ class Connection(asyncio.Protocol):
     def reusable(self) -> bool:
         """Whether the exchange ended in such a way that the next one may follow on this connection."""
         return (
-            self._finished
-            and self._keep_alive
-            and not self._surplus
+            self._answer.finished
+            and self._answer.keep_alive
+            and not self._answer.surplus
             and not self._lost
             and not self._transport.is_closing()
             and self._transport.get_write_buffer_size() == 0
@@ -116,9 +82,8 @@ class Connection(asyncio.Protocol):
 
     def begin(self, request: Request, timeouts: Timeouts) -> None:
         """Make ready for one exchange; nothing is written yet."""
-        self._forget_exchange()
+        self._answer = AnswerReader(to_head=request.method == "HEAD")
         self._idle = False
-        self._bodiless = request.method == "HEAD"
         self._timeouts = timeouts
         now = self._loop.time()
         self._started = self._active = now
@@ -153,33 +118,30 @@ class Connection(asyncio.Protocol):
 
     async def drain(self) -> None:
         """Wait until the upstream takes more of the request, or has answered, or is gone."""
-        if self._writing_paused and not self._lost and self._error is None:
+        if self._writing_paused and not self._lost and self._answer.error is None:
             self._writable = self._loop.create_future()
             await self._writable
 
     async def head(self) -> AnswerHead:
         """The answer's head. Raises UnsureError."""
         await self._until(_HEAD_ALONE)
-        assert self._head is not None  # noqa: S101 - _until raised otherwise
-        return self._head
+        assert self._answer.head is not None  # noqa: S101 - _until raised otherwise
+        return self._answer.head
 
     async def read(self) -> bytes:
         """The next of the body, waiting for some; b"" at its end. Raises UnsureError when it is cut short."""
         await self._until(0)
-        data = b"".join(self._chunks)
-        self._chunks.clear()
-        self._buffered = 0
-        return data
+        return self._answer.take()
 
     async def read_whole(self, limit: int) -> bytes | None:
         """The whole body, or None, with nothing taken, when it is longer than `limit` bytes. Raises UnsureError."""
         await self._until(limit)
-        return await self.read() if self._finished and self._buffered <= limit else None
+        return self._answer.take() if self._answer.finished and self._answer.buffered <= limit else None
 
     @property
     def finished(self) -> bool:
         """Whether the whole answer has arrived, read or not."""
-        return self._finished
+        return self._answer.finished
 
     def relay(self) -> None:
         """From here on the answer is passed on as it comes: the total timeout ends, silence still counts."""
@@ -190,7 +152,6 @@ class Connection(asyncio.Protocol):
         self._idle = True
         self.fresh = False
         self._timer.cancel()
-        self._chunks.clear()
 
     def abort(self) -> None:
         """Drop the connection at once."""
@@ -200,10 +161,10 @@ class Connection(asyncio.Protocol):
 
     async def _until(self, threshold: int) -> None:
         """Return when the answer is whole, or its head is here with more than `threshold` unread bytes of its body."""
-        while not self._finished and (self._head is None or self._buffered <= threshold):
-            if self._error is not None:
-                raise UnsureError(self._error)
-            self._threshold = threshold
+        self._threshold = threshold
+        while not self._is_enough():
+            if self._answer.error is not None:
+                raise UnsureError(self._answer.error)
             if self._reading_paused:
                 self._reading_paused = False
                 self._transport.resume_reading()
@@ -213,19 +174,20 @@ class Connection(asyncio.Protocol):
             finally:
                 self._waiter = None
 
+    def _is_enough(self) -> bool:
+        answer = self._answer
+        return answer.finished or (answer.head is not None and answer.buffered > self._threshold)
+
     def _wake(self) -> None:
-        waiter = self._waiter
-        if waiter is None or waiter.done():
-            return
-        if self._finished or self._error is not None or (self._head is not None and self._buffered > self._threshold):
-            waiter.set_result(None)
+        """Let go whoever waits for the answer, if it is there or never will be, or for the upstream to take the request."""
+        if self._waiter is not None and not self._waiter.done() and (self._answer.error is not None or self._is_enough()):
+            self._waiter.set_result(None)
+        if self._answer.error is not None:
+            self._resume_writer()
 
     def _fail(self, outcome: Unsure) -> None:
-        if self._error is None and not self._finished:
-            self._error = outcome
-            self._keep_alive = False
-            self._wake()
-            self._resume_writer()
+        self._answer.fail(outcome)
+        self._wake()
 
     def _watch_the_clock(self) -> None:
         """One timer for each exchange: finds which limit is the next to be reached, and whether it has been."""
@@ -234,7 +196,7 @@ class Connection(asyncio.Protocol):
         if unwritten and unwritten < self._unwritten:
             self._active = now  # the upstream is still taking the request
         self._unwritten = unwritten
-        silence = self._timeouts.first_byte if self._head is None and not unwritten else self._timeouts.idle
+        silence = self._timeouts.first_byte if self._answer.head is None and not unwritten else self._timeouts.idle
         limits = [(self._active + silence, "the upstream was silent for too long", "http_response_timeout")]
         if not self._relaying:
             limits.append((self._started + self._timeouts.total, "the attempt took too long", "http_response_timeout"))
@@ -257,48 +219,33 @@ class Connection(asyncio.Protocol):
             self._readable.register(self._plain_socket, select.POLLIN)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came."""
-        if self._idle or self._finished:
-            self._surplus = True  # an answer that nobody asked for: this connection can no longer be trusted
+        """Read what came."""
+        answer = self._answer
+        if self._idle or answer.finished:
+            answer.surplus = True  # an answer that nobody asked for: this connection can no longer be trusted
             self._transport.close()
             return
         self._active = self._loop.time()
-        if self._head is None:
-            self._head_bytes += len(data)
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._surplus = True  # on_headers_complete has failed the exchange already
-        except httptools.HttpParserError as exc:
-            if not self._finished:
-                self._fail(Unsure(f"the upstream's answer is not valid HTTP: {exc}", "http_protocol_error"))
-            self._surplus = True
-        if self._head is None and self._head_bytes > MAX_HEAD:
-            self._fail(Unsure(f"the head of the upstream's answer exceeds {MAX_HEAD} bytes", "http_response_header_section_size"))
-        if self._error is not None:
+        answer.feed(data)
+        if answer.error is not None:
             self._transport.abort()
-            return
-        if self._buffered > max(self._threshold, _HIGH_WATER) and not self._finished:
+        elif answer.buffered > max(self._threshold, _HIGH_WATER) and not answer.finished:
             self._reading_paused = True
             self._transport.pause_reading()
         self._wake()
 
     def eof_received(self) -> bool:
-        """The upstream has said all: an answer that is delimited by the end of the connection is whole now."""
-        if self._until_close and self._head is not None:
-            self._finish()
+        """The upstream has said all."""
+        self._answer.end_of_connection()
+        self._wake()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Whatever was not whole by now never will be."""
         self._lost = True
         if not self._idle:
-            self._fail(
-                Unsure(
-                    "the connection ended before the answer was whole"
-                    + (f": {getattr(exc, 'strerror', None) or exc}" if exc else "")
-                )
-            )
+            said = f": {getattr(exc, 'strerror', None) or exc}" if exc else ""
+            self._fail(Unsure(f"the connection ended before the answer was whole{said}"))
         self._resume_writer()
 
     def pause_writing(self) -> None:
@@ -314,63 +261,3 @@ class Connection(asyncio.Protocol):
     def _resume_writer(self) -> None:
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
-
-    # What llhttp tells.
-
-    def on_message_begin(self) -> None:
-        """A second message in one exchange is one too many."""
-        if self._finished:
-            self._surplus = True
-
-    def on_status(self, reason: bytes) -> None:
-        """The reason phrase, perhaps in pieces."""
-        self._reason += reason
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """A field of the head; trailers are dropped, as a proxy may (RFC 9110, section 6.5.1)."""
-        if self._head is None:
-            self._fields.append((name, value.rstrip(b" \t")))
-
-    def on_headers_complete(self) -> None:
-        """The head is whole: find out how the body ends."""
-        status = self._parser.get_status_code()
-        if status == _SWITCHING_PROTOCOLS:
-            self._fail(Unsure("the upstream switched protocols unasked", "http_protocol_error"))
-            return
-        if self._finished or status < _FIRST_FINAL:
-            return  # an informational answer: the final one follows
-        if status > _LAST:
-            self._fail(Unsure(f"the upstream's status {status} is not valid", "http_protocol_error"))
-            return
-        fields = tuple(self._fields)
-        lengths = field_values(fields, b"content-length")
-        codings = field_values(fields, b"transfer-encoding")
-        bodiless = self._bodiless or status in {204, 304}
-        if not bodiless and codings and [coding.lower() for coding in codings] != [b"chunked"]:
-            self._fail(Unsure("the upstream used a transfer coding other than chunked", "http_response_transfer_coding"))
-            return
-        self._until_close = not (bodiless or lengths or codings)
-        self._keep_alive = self._parser.should_keep_alive() and not self._until_close
-        self._head = AnswerHead(status, self._reason, fields, int(lengths[0]) if lengths else None)
-        if self._bodiless:
-            self._finish()  # llhttp would wait for the body that an answer to HEAD only announces
-
-    def on_body(self, data: bytes) -> None:
-        """A piece of the body."""
-        if self._finished:
-            self._surplus = True
-        else:
-            self._chunks.append(data)
-            self._buffered += len(data)
-
-    def on_message_complete(self) -> None:
-        """The message is whole; after an informational one, the next begins with an empty head."""
-        if self._head is None:
-            self._reason = b""
-            self._fields.clear()
-        elif not self._finished:
-            self._finish()
-
-    def _finish(self) -> None:
-        self._finished = True
-        self._wake()

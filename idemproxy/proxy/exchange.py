@@ -11,7 +11,7 @@ import asyncio
 import logging
 import math
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from idemproxy.core.policy import Policy, Route
     from idemproxy.core.record import Identity, Record
     from idemproxy.core.transition import Ending, Hold
-    from idemproxy.proxy.connection import AnswerHead
+    from idemproxy.proxy.answer_reader import AnswerHead
     from idemproxy.proxy.lease import Leases
     from idemproxy.proxy.orphans import Owner
     from idemproxy.proxy.pool import Pool
@@ -180,11 +180,11 @@ class Exchange:
         call, reply = journey.call, journey.reply
         started = perf_counter()
         policy = call.route.policy
-        told = self._told(call, hold)
 
         def begin_relay(head: AnswerHead, relay: Relay) -> None:
             forwarded = Forwarded(Result.ANSWERED, perf_counter() - started)
-            reply.set_result(relayed(head, relay, judge(judged(head), policy.outcome), forwarded, told))
+            settlement = judge(judged(head), policy.outcome)
+            reply.set_result(relayed(head, relay, settlement, forwarded, _told(call, hold, forwarded.seconds)))
 
         with self._leases.keep(call.identity, hold, lease):
             attempted = await attempt(self._pools[call.route.upstream], call.request, call.route, lease, begin_relay)
@@ -194,7 +194,8 @@ class Exchange:
             attempted.relay.end(broken=attempted.answer is None)
         else:
             forwarded = Forwarded(result_of(attempted.result), perf_counter() - started)
-            reply.set_result(reply_to(attempted, settlement, forwarded, replace(told, unrecorded=not recorded)))
+            told = _told(call, hold, forwarded.seconds, unrecorded=not recorded)
+            reply.set_result(reply_to(attempted, settlement, forwarded, told))
 
     async def _probe(self, journey: Journey, hold: Hold, lease: Lease, doubtful: Record) -> bool:
         """Ask the upstream about a claim that was reclaimed for it; True when it surely did not happen, and may be forwarded."""
@@ -210,7 +211,7 @@ class Exchange:
                 case Done(answer):
                     completion = completed(answer, policy, Source.RECOVERED)
                     recorded = await self._settler.settle(call.identity, hold, completion)
-                    reply.set_result(recovered(answer, replace(self._told(call, hold), unrecorded=not recorded)))
+                    reply.set_result(recovered(answer, _told(call, hold, 0.0, unrecorded=not recorded)))
                 case NotDone() if unsettled <= 0:
                     return True
                 case NotDone() | Unclear():
@@ -226,9 +227,11 @@ class Exchange:
                     reply.set_result(refused(rule_for_all, doubtful, call.identity.key_hash, retry_after=retry_after))
         return False
 
-    @staticmethod
-    def _told(call: Call, hold: Hold) -> Told:
-        return Told(call.identity.key_hash, hold.fence, hold.claimed_at + round(call.route.policy.retention * MICROSECONDS))
+
+def _told(call: Call, hold: Hold, seconds: float, *, unrecorded: bool = False) -> Told:
+    """What a reply tells of its operation, `seconds` after the claim: about when its answer expires, on the store's clock."""
+    expires_at = hold.claimed_at + round((seconds + call.route.policy.retention) * MICROSECONDS)
+    return Told(call.identity.key_hash, hold.fence, expires_at, unrecorded)
 
 
 def ending(settlement: Settlement, answer: Answer | None, policy: Policy) -> Ending:

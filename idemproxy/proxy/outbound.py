@@ -101,7 +101,6 @@ async def _pass_on(http: web.BaseRequest, body: Source, framing: Framing) -> int
         if not framing.bodiless:
             written += len(piece)
             await http.writer.write(b"%x\r\n%b\r\n" % (len(piece), piece) if framing.chunked else piece)
-            await http.writer.drain()
     if framing.chunked:
         await http.writer.write(b"0\r\n\r\n")
     return written

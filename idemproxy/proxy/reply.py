@@ -57,19 +57,27 @@ class Relay:
         self._ended = False
         self._broken = False
 
-    async def put(self, piece: bytes) -> None:
-        """Hand over a piece and wait until it is taken, or nobody is there to take it."""
+    async def put(self, piece: bytes, patience: float) -> None:
+        """Hand over a piece and wait until it is taken, or nobody is there to take it.
+
+        A client that takes nothing for `patience` seconds has left, too: it must not hold up what has to be settled.
+        """
         if self._left:
             return
         self._pieces.append(piece)
         self._taken.clear()
         self._put.set()
-        await self._taken.wait()
+        try:
+            async with asyncio.timeout(patience):
+                await self._taken.wait()
+        except TimeoutError:
+            self.leave()
+            self.end(broken=True)
 
     def end(self, *, broken: bool) -> None:
         """No more pieces; `broken` when the body is not whole."""
         self._ended = True
-        self._broken = broken
+        self._broken = self._broken or broken
         self._put.set()
 
     async def take(self) -> bytes:

@@ -9,7 +9,8 @@ from idemproxy.core.hop import FRAMING, dropped_names, end_to_end
 from idemproxy.core.message import Answer, field_values
 from idemproxy.core.outcome import Answered, AttemptResult, NeverSent
 from idemproxy.core.policy import ForwardKey
-from idemproxy.proxy.connection import AnswerHead, UnsureError
+from idemproxy.proxy.answer_reader import AnswerHead
+from idemproxy.proxy.connection import UnsureError
 from idemproxy.proxy.pool import NotSentError
 from idemproxy.proxy.reply import Relay
 
@@ -60,7 +61,7 @@ async def attempt(
         if body is None:
             relay = Relay()
             begin_relay(head, relay)
-            body = await _relay(connection, relay, limit)
+            body = await _relay(connection, relay, limit, pool.upstream.timeouts.idle)
     except UnsureError as exc:
         return Attempted(exc.outcome, relay=relay)
     finally:
@@ -102,14 +103,14 @@ async def start_on(pool: Pool, request: Request, data: bytes, lease: Lease | Non
             return connection
 
 
-async def _relay(connection: Connection, relay: Relay, limit: int) -> bytes:
+async def _relay(connection: Connection, relay: Relay, limit: int, patience: float) -> bytes:
     """Pass the body on piece by piece; what was read of it, up to the piece that made it longer than `limit`."""
     connection.relay()
     kept = bytearray()
     while piece := await connection.read():
         if len(kept) <= limit:
             kept += piece
-        await relay.put(piece)
+        await relay.put(piece, patience)
     return bytes(kept)
 
 

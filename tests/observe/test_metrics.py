@@ -24,7 +24,7 @@ Series = tuple[str, tuple[tuple[str, str], ...]]
 
 ROUTES: Final = ["charges", "search"]
 ALLOWED_LABELS: Final = {"route", "outcome", "result", "store", "operation"}
-OUTCOMES: Final = ["executed", "replayed", "unknown", "in-progress", "refused", "bypassed", "read"]
+OUTCOMES: Final = ["executed", "replayed", "recovered", "unknown", "in-progress", "refused", "bypassed", "read"]
 OPERATIONS: Final = [
     *("check", "claim", "renew", "complete", "release", "mark_unknown", "read"),
     *("list", "resolve", "forget", "audit"),
@@ -135,6 +135,8 @@ def test_every_series_is_there_from_the_start_at_0_and_no_other(metrics: Metrics
     expected = {
         series("idemproxy_leases_lost_total"),
         series("idemproxy_in_flight"),
+        series("idemproxy_spool_bytes"),
+        series("idemproxy_spool_entries"),
         series("idemproxy_store_up", store="sqlite"),
     }
     for route in [*ROUTES, "-"]:

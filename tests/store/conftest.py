@@ -39,3 +39,11 @@ async def harness(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
 async def store(harness: Harness) -> Store:
     """A store, empty and started."""
     return await harness.open()
+
+
+@pytest.fixture
+async def files(tmp_path: Path) -> AsyncIterator[SqliteHarness]:
+    """An empty directory, and the stores that a test opens on one file in it."""
+    harness = SqliteHarness(tmp_path)
+    yield harness
+    await harness.close()
