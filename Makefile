@@ -12,7 +12,7 @@ LOCK := $(BIN)/uv pip compile pyproject.toml --extra speed --universal --python-
 	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint format types check lock bench clean
+.PHONY: help setup run test lint format types check docs lock bench clean
 
 help:
 	@sed -n 's/^\([a-z][a-z]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 12
@@ -31,7 +31,7 @@ run: $(STAMP) ## a sample upstream and the proxy in front of it, on the embedded
 	@echo "  curl -i http://$(PROXY)/charges -H 'Idempotency-Key: order-17' -H 'Content-Type: application/json' -d '{\"amount\": 4200}'"
 	@# The shell outlives Ctrl-C, so that both programs can finish their work; a program in the background does not hear Ctrl-C.
 	@trap : INT TERM; \
-	$(BIN)/idemproxy demo-api --listen $(DEMO_API) & api=$$!; \
+	$(BIN)/idemproxy demo-api --listen $(DEMO_API) --ledger idemproxy-demo.jsonl & api=$$!; \
 	trap 'kill $$api 2>/dev/null; wait $$api' EXIT; \
 	$(BIN)/idemproxy run --listen $(PROXY) --upstream http://$(DEMO_API)
 
@@ -51,6 +51,9 @@ types: $(STAMP) ## mypy, strict
 
 check: lint types test ## all of these
 
+docs: $(STAMP) ## write the generated parts of docs/ anew from the program
+	$(BIN)/python -m docs.generate
+
 lock: $(STAMP) ## write requirements/*.txt anew from pyproject.toml, keeping versions that still fit
 	$(LOCK) --output-file requirements/runtime.txt
 	$(LOCK) --group dev --constraint requirements/runtime.txt --output-file requirements/dev.txt
@@ -60,4 +63,4 @@ bench: $(STAMP) ## requests per second and added latency, beside a bare pass-thr
 
 clean: ## remove what these targets made
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
-	find idemproxy tests bench -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+	find idemproxy tests bench docs -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

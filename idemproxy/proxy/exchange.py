@@ -17,14 +17,24 @@ from typing import TYPE_CHECKING, Final
 
 from idemproxy.core.decision import Rule, Verb, decide
 from idemproxy.core.message import Answer
-from idemproxy.core.outcome import Settlement, judge
+from idemproxy.core.outcome import Settlement, Unsure, judge
 from idemproxy.core.probe import Done, NotDone, Unclear
 from idemproxy.core.problem import Slug
 from idemproxy.core.record import MICROSECONDS, Source
 from idemproxy.core.replay import keep
 from idemproxy.core.transition import Ask, Completion, Doubt, Found, Granted, Release
 from idemproxy.observe.observation import Result
-from idemproxy.proxy.answers import Told, recovered, refused, relayed, replayed, reply_to, result_of, store_unavailable
+from idemproxy.proxy.answers import (
+    Told,
+    outcome_unknown,
+    recovered,
+    refused,
+    relayed,
+    replayed,
+    reply_to,
+    result_of,
+    store_unavailable,
+)
 from idemproxy.proxy.lease import Lease, elapsed
 from idemproxy.proxy.probing import probe
 from idemproxy.proxy.reply import Forwarded
@@ -124,10 +134,12 @@ class Exchange:
         except StoreUnavailableError as exc:
             _log.warning("route %s: %s", call.route.name, exc)
             journey.reply.set_result(store_unavailable(call.identity.key_hash))
-        except BaseException as exc:
-            if journey.reply.done():
-                raise
-            journey.reply.set_exception(exc)
+        except Exception:  # noqa: BLE001 - whatever it is, the one who asked must not take silence, or a 500, for "not executed"
+            _log.exception("route %s: a fault of this proxy", call.route.name)
+            if not journey.reply.done():
+                journey.reply.set_result(outcome_unknown(Unsure("this proxy failed", "proxy_internal_error")))
+        finally:
+            journey.reply.cancel()  # where nothing else was said, since the run is at its end
 
     async def _travel(self, journey: Journey) -> None:
         """Claim, and do what the machine says, until there is something to say to the client."""

@@ -102,9 +102,8 @@ def arrive(http: web.BaseRequest, routes: Sequence[Route], secret: bytes | None)
 async def read_body(http: web.BaseRequest, covered: Covered) -> Request:
     """The request with its body. Raises RefusedError when it is too long or broken; nothing is stored by then."""
     limit = covered.route.policy.max_request_body
-    too_large = problem(Slug.BODY_TOO_LARGE, f"The request body exceeds {limit} bytes, so nothing was sent.")
     if (http.content_length or 0) > limit:
-        raise RefusedError(too_large, covered.route.name, close=True)
+        raise _too_large(covered.route)
     await answer_expectation(http, covered.request)
     pieces = []
     size = 0
@@ -112,12 +111,17 @@ async def read_body(http: web.BaseRequest, covered: Covered) -> Request:
         while piece := await http.content.readany():
             size += len(piece)
             if size > limit:
-                raise RefusedError(too_large, covered.route.name, close=True)
+                raise _too_large(covered.route)
             pieces.append(piece)
     except web.RequestPayloadError as exc:
         detail = "The request body is broken off or wrongly framed, so nothing was sent."
         raise RefusedError(problem(Slug.BAD_REQUEST, detail), covered.route.name, close=True) from exc
     return replace(covered.request, body=b"".join(pieces))
+
+
+def _too_large(route: Route) -> RefusedError:
+    detail = f"The request body exceeds {route.policy.max_request_body} bytes, so nothing was sent."
+    return RefusedError(problem(Slug.BODY_TOO_LARGE, detail), route.name, close=True)
 
 
 def stamped(request: Request, covered: Covered) -> Request:
@@ -163,4 +167,5 @@ def _is_plainly_framed(request: Request) -> bool:
 def _host(request: Request) -> bytes:
     """The request's host in lower case, without its port; empty when it names none."""
     host = b"".join(field_values(request.fields, b"host")[:1]).lower()
-    return host if host.endswith(b"]") else re.sub(rb":\d*$", b"", host)
+    name, colon, port = host.rpartition(b":")
+    return name if colon and not port.strip(b"0123456789") else host

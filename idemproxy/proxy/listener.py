@@ -139,7 +139,7 @@ class Listener:
 
     def _left(self, visit: Visit, done: asyncio.Future[Reply]) -> None:
         """A journey whose client had gone has come to its reply."""
-        if done.exception() is None:
+        if not done.cancelled():
             reply = done.result()
             if not isinstance(reply.body, bytes):
                 reply.body.leave()
