@@ -144,7 +144,7 @@ class SpoolShape(Shape):
     """Where completions wait that the store could not take."""
 
     directory: Text = "idemproxy-spool"
-    """A directory on a disk that outlives the process; relative to the current directory. Each proxy has its own."""
+    """A directory on a disk that outlives the process, relative to the current one. The proxies of a host may share it."""
 
 
 class TimeoutsShape(Shape):

@@ -1,0 +1,91 @@
+"""The proxy's own answers as tables, and the fields that do not cross it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from docs.generate.markdown import NOTHING, code, listed, table
+from idemproxy.admin.refusal import CAUSES, Cause
+from idemproxy.core.hop import HOP_BY_HOP, OURS
+from idemproxy.core.policy import REPLAY_DENIED
+from idemproxy.core.problem import KINDS, Kind, Slug
+
+_ALSO: Final = MappingProxyType({Slug.NOT_SENT: (503, 504), Slug.OUTCOME_UNKNOWN: (502, 504)})
+"""The statuses that a slug has in some cases, beside its usual one."""
+
+_MEANINGS: Final[Mapping[Slug, str]] = MappingProxyType(
+    {
+        Slug.KEY_MISSING: "The route has `key: required`, and the request names no operation.",
+        Slug.KEY_INVALID: "Several key fields, a list, an empty or too long key, or characters that are not visible ASCII.",
+        Slug.BAD_REQUEST: "The target is no path, the body is broken off or cannot be framed, or the stamp cannot be written.",
+        Slug.KEY_REUSED: "The key was first used for another request: a new operation needs a new key.",
+        Slug.IN_PROGRESS: "The first request with this key is still under way: ask again after `Retry-After`.",
+        Slug.OUTCOME_UNKNOWN: (
+            "The request was sent and nobody here knows whether it happened. 409 on a retry; 502 or 504 on the first request, "
+            "where no whole answer came. See [resolve an unknown outcome](../how-to/resolve-an-unknown-outcome.md)."
+        ),
+        Slug.RESPONSE_UNAVAILABLE: "It happened, with the status that `detail` names, but the answer was too long to keep.",
+        Slug.KEY_EXPIRED: "It happened, at the time that `detail` names, and the answer is no longer kept.",
+        Slug.NOT_SENT: (
+            "No byte of the request left. 502: refused, no route, no such name, no TLS; 504: no connection in time; "
+            "503: the claim's lease was over."
+        ),
+        Slug.STORE_UNAVAILABLE: "The claim could not be made durable, so nothing was sent.",
+        Slug.BODY_TOO_LARGE: "The body is longer than `max_request_body`; nothing was stored.",
+        Slug.NO_ROUTE: "No route takes this method, host and path.",
+        Slug.DRAINING: "The proxy is stopping; nothing was sent.",
+    }
+)
+
+_CAUSES: Final[Mapping[Cause, str]] = MappingProxyType(
+    {
+        Cause.ACT_UNCONFIRMED: "The store was asked and did not confirm: look at the record before you act again.",
+        Cause.BODY_TOO_LARGE: "The act is longer than any answer that a route keeps.",
+        Cause.FORBIDDEN: "There is no token, and the caller is not on this machine, or is a web page of another origin.",
+        Cause.MEDIA_TYPE: "An act is sent as `application/json`.",
+        Cause.METHOD_NOT_ALLOWED: "`Allow` names the methods of the page.",
+        Cause.RECORD_ABSENT: "There is no record of this id, and no act on one.",
+        Cause.RECORD_CHANGED: "The fence is not the record's any more; nothing changed.",
+        Cause.REQUEST_INVALID: "`detail` names the parameter or the member that is wrong.",
+        Cause.STORE_UNAVAILABLE: "The records cannot be read now.",
+        Cause.UNAUTHORIZED: "`Authorization: Bearer` is missing, or is not the token of `admin.token_file`.",
+        Cause.WRONG_PHASE: "Only an unknown record is resolved, and one in flight is not forgotten; nothing changed.",
+    }
+)
+
+
+def problems() -> str:
+    """The problem documents of the proxy's own port."""
+    return table(
+        ("type", "status", "executed", "retry", "Proxy-Status error", "when"),
+        (
+            [*_row(slug, kind, (kind.status, *_ALSO.get(slug, ()))), code(kind.error) if kind.error else NOTHING, _MEANINGS[slug]]
+            for slug, kind in KINDS.items()
+        ),
+    )
+
+
+def admin_problems() -> str:
+    """The problem documents of the admin listener."""
+    rows = ([*_row(cause, kind, (kind.status,)), _CAUSES[cause]] for cause, kind in CAUSES.items())
+    return table(("type", "status", "executed", "retry", "when"), rows)
+
+
+def _row(slug: str, kind: Kind, statuses: Iterable[int]) -> list[str]:
+    return [code(slug), ", ".join(map(str, statuses)), code(kind.executed), code(kind.retry)]
+
+
+def never_forwarded() -> str:
+    """The fields that are dropped in both directions."""
+    return table(("why", "fields"), [["they speak to the neighbour", _fields(HOP_BY_HOP)], ["they are ours", _fields(OURS)]])
+
+
+def never_replayed() -> str:
+    """The fields of an answer that are not kept."""
+    return f"{_fields(REPLAY_DENIED)}.\n"
+
+
+def _fields(names: Iterable[bytes]) -> str:
+    return listed(sorted(name.decode("ascii") for name in names))

@@ -1,0 +1,164 @@
+"""A terminal that does what a document says: its commands are run in order, and what they print is held against what it shows.
+
+In a document `…` stands for any text of one line. Programs that serve are started and stay until the document ends, or until one
+of the same kind is started. The documented ports are free ones here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from socket import create_connection
+from typing import Final
+
+from tests.docs.pages import REPOSITORY, Block
+from tests.servers import free_port
+
+API, PROXY, ADMIN = "127.0.0.1:9000", "127.0.0.1:8080", "127.0.0.1:8081"
+SECONDS: Final = 20.0
+
+_ANY: Final = "…"
+_OURS: Final = ("IDEMPROXY_", "MAKE", "MFLAGS")
+"""What is taken out of the environment: settings of whoever runs the tests, and a make that runs them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A command, and the lines that the document shows under it."""
+
+    command: str
+    shown: str
+
+
+def steps(block: Block) -> list[Step]:
+    """The commands of a console block, each begun by a dollar sign."""
+    pieces = re.split(r"^\$ ", block.text, flags=re.MULTILINE)
+    assert not pieces[0], f"line {block.line}: a console block begins with a command"
+    return [Step(command, shown) for command, _, shown in (piece.partition("\n") for piece in pieces[1:])]
+
+
+def as_shown(shown: str, printed: str) -> str:
+    """What was printed, or, where it is as the document shows it, what that shows: the two are then equal."""
+    pattern = re.escape(shown.rstrip("\n")).replace(_ANY, ".*")
+    return shown if re.fullmatch(pattern, printed.rstrip("\n")) else printed
+
+
+class Console:
+    """A shell in `directory`, with `idemproxy` in its path: that of the repository, until `pip install .` makes another."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._ports = {address: f"127.0.0.1:{free_port()}" for address in (API, PROXY, ADMIN)}
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._programs = directory / "programs"
+        self._programs.mkdir()
+        self._import_from(REPOSITORY)
+        (self._programs / ".curlrc").write_text("silent\nshow-error\n")  # its progress is for terminals
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
+        self._environment = kept | {
+            "PATH": f"{self._programs}:{os.environ['PATH']}",
+            "CURL_HOME": str(self._programs),
+            "COLUMNS": "200",
+            "IDEMPROXY_LISTEN": self._ports[PROXY],
+            "IDEMPROXY_ADMIN_LISTEN": self._ports[ADMIN],
+        }
+
+    def real(self, text: str) -> str:
+        """The same text with the ports of this console."""
+        for documented, real in self._ports.items():
+            text = text.replace(documented, real)
+        return text
+
+    def _import_from(self, package: Path) -> None:
+        """Make the command `idemproxy` run what lies in `package`."""
+        command = self._programs / "idemproxy"
+        command.write_text(f'#!/bin/sh\nPYTHONPATH={shlex.quote(str(package))} exec {sys.executable} -m idemproxy "$@"\n')
+        command.chmod(0o755)
+
+    def run(self, command: str) -> str:
+        """Do one command; what it prints, with the documented ports. A failure is told in a last line."""
+        words = shlex.split(command)
+        match words:
+            case ["make", "run"]:
+                variables = {"BIN": str(self._programs), "DEMO_API": self._ports[API], "PROXY": self._ports[PROXY]}
+                # `-o`: as after `make setup`. Here the environment is that of the tests.
+                made = ["make", "-f", str(REPOSITORY / "Makefile"), "-o", ".venv/.installed", "run"]
+                return self._serve("run", [*made, *(f"{name}={value}" for name, value in variables.items())], API, PROXY)
+            case ["pip", "install", "."]:
+                return self._install()
+            case ["idemproxy", "demo-api", *_]:
+                return self._serve("demo-api", [*words, "--listen", self._ports[API]], API)
+            case ["idemproxy", "run", *_]:
+                return self._serve("run", shlex.split(self.real(command)), PROXY)
+        done = subprocess.run(
+            ["sh", "-c", self.real(command)],
+            cwd=self.directory,
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=SECONDS,
+            check=False,
+        )
+        printed = done.stdout.decode().replace("\r\n", "\n")
+        for documented, real in self._ports.items():
+            printed = printed.replace(real, documented)
+        return f"{printed}[exit status {done.returncode}]\n" if done.returncode else printed
+
+    def _install(self) -> str:
+        """Install the package alone, what it leans on being there, and use it from now on."""
+        installed = self.directory / "installed"
+        offline = ["--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check", "--root-user-action=ignore"]
+        command = [sys.executable, "-m", "pip", "install", "--quiet", *offline, "--target", str(installed), str(REPOSITORY)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+        self._import_from(installed)
+        return done.stdout + done.stderr
+
+    def _serve(self, kind: str, words: list[str], *addresses: str) -> str:
+        """Start a program, in the place of one of its kind, and return when it listens."""
+        self._stop(kind)
+        log = self.directory / f"{kind}.log"
+        with log.open("ab") as told:
+            program = subprocess.Popen(
+                words, cwd=self.directory, env=self._environment, stdout=told, stderr=told, start_new_session=True
+            )
+        self._running[kind] = program
+        deadline = time.monotonic() + SECONDS
+        for host, port in (self._ports[address].split(":") for address in addresses):
+            while True:
+                with suppress(OSError), closing(create_connection((host, int(port)), 1)):
+                    break
+                assert program.poll() is None, f"{words} has ended:\n{log.read_text()}"
+                assert time.monotonic() < deadline, f"{words} does not listen:\n{log.read_text()}"
+                time.sleep(0.01)
+        return ""
+
+    def _stop(self, kind: str) -> None:
+        """End a program with all that it has started, as Ctrl-C does."""
+        if program := self._running.pop(kind, None):
+            with suppress(ProcessLookupError):
+                os.killpg(program.pid, signal.SIGTERM)
+            program.wait(SECONDS)
+
+    def close(self) -> None:
+        """End what still serves."""
+        for kind in reversed(list(self._running)):
+            self._stop(kind)
+
+
+@contextmanager
+def console(directory: Path) -> Iterator[Console]:
+    """A console whose programs end with the context."""
+    opened = Console(directory)
+    try:
+        yield opened
+    finally:
+        opened.close()
