@@ -46,6 +46,7 @@ CORE_STORY = (
     "decision",
     "outcome",
     "replay",
+    "ending",
 )
 CORE_SHARED = ("hop", "problem")
 CORE_RULE = f"core goes {' -> '.join(CORE_STORY)}; {' and '.join(CORE_SHARED)} lean on message alone"

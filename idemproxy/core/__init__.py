@@ -1,6 +1,6 @@
 """The story of a request, told without input or output.
 
-Read in this order, which is also the only direction in which these modules import one another:
-message, key, scope, fingerprint, record, transition, policy, decision, outcome, replay; and, of use to all, hop and problem.
+Read in this order, which is also the only direction in which these modules lean on one another:
+message, key, scope, fingerprint, record, transition, policy, decision, outcome, replay, ending; and, of use to all, hop, problem.
 Nothing here opens a socket, reads a clock, logs, or draws a random number: `now` and tokens arrive as arguments.
 """

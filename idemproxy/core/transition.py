@@ -157,6 +157,8 @@ def claim(record: Record | None, ask: Ask, now: int) -> tuple[Record | None, Gra
     current = aged(record, now)
     if current is not None:
         if current.phase is Phase.IN_FLIGHT and current.owner == ask.owner:
+            # The asker counts its lease from this asking, which may be later than that of a copy that was carried out late.
+            current = replace(current, lease_until=max(current.lease_until, now + ask.lease))
             return current, Granted(hold_of(current))
         again = (
             ask.reclaim == current.fence
@@ -178,8 +180,12 @@ def claim(record: Record | None, ask: Ask, now: int) -> tuple[Record | None, Gra
 
 
 def renew(record: Record | None, hold: Hold, lease: int, now: int) -> tuple[Record | None, bool]:
-    """Prolong the lease of a record in flight; False when the hold is no longer in flight."""
-    if record is None or record.phase is not Phase.IN_FLIGHT or not _holds(record, hold):
+    """Prolong the lease of a record in flight; False when the hold is no longer in flight.
+
+    A lease that is over stays over: someone may have seen the record as unknown, and have decided by that.
+    """
+    current = aged(record, now)
+    if record is None or current is None or current.phase is not Phase.IN_FLIGHT or not _holds(record, hold):
         return record, False
     return replace(record, lease_until=now + lease), True
 

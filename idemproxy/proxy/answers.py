@@ -104,7 +104,9 @@ def recovered(answer: Answer, told: Told) -> Reply:
     )
 
 
-def refused(rule: Rule, record: Record, key_hash: str, *, retry_after: int | None = None) -> Reply:
+def refused(
+    rule: Rule, record: Record, key_hash: str, *, retry_after: int | None = None, forwarded: Forwarded | None = None
+) -> Reply:
     """Why nothing is forwarded, as the record tells it; `retry_after`, in seconds, where that is known."""
     slug = rule.slug
     if slug is None:
@@ -113,12 +115,13 @@ def refused(rule: Rule, record: Record, key_hash: str, *, retry_after: int | Non
     detail = " ".join(_SENTENCES[slug].split()).format(status=record.status, time=settled_at.strftime("%Y-%m-%dT%H:%M:%SZ"))
     if slug is Slug.IN_PROGRESS:
         retry_after = RETRY_AFTER
-    return refusal(problem(slug, detail, retry_after=retry_after), _REFUSALS[slug], key_hash=key_hash, fence=record.fence)
+    found = problem(slug, detail, retry_after=retry_after)
+    return refusal(found, _REFUSALS[slug], key_hash=key_hash, fence=record.fence, forwarded=forwarded)
 
 
 def store_unavailable(key_hash: str) -> Reply:
     """The claim could not be made, so nothing was sent."""
-    detail = "The store of this proxy is unavailable, so nothing was sent: retry with the same key."
+    detail = "The store of this proxy is unavailable, so this request was not sent: retry with the same key."
     return refusal(problem(Slug.STORE_UNAVAILABLE, detail, retry_after=RETRY_AFTER), Outcome.REFUSED, key_hash=key_hash)
 
 

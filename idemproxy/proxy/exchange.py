@@ -16,13 +16,12 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 from idemproxy.core.decision import Rule, Verb, decide
-from idemproxy.core.message import Answer
-from idemproxy.core.outcome import Settlement, Unsure, judge
+from idemproxy.core.ending import completed, conclude, still_unknown
+from idemproxy.core.outcome import NeverSent, Settlement, Unsure, judge
 from idemproxy.core.probe import Done, NotDone, Unclear
 from idemproxy.core.problem import Slug
-from idemproxy.core.record import MICROSECONDS, Source
-from idemproxy.core.replay import keep
-from idemproxy.core.transition import Ask, Completion, Doubt, Found, Granted, Release
+from idemproxy.core.record import MICROSECONDS, Phase, Source
+from idemproxy.core.transition import Ask, Found, Granted, Release, Settled
 from idemproxy.observe.observation import Result
 from idemproxy.proxy.answers import (
     Told,
@@ -45,9 +44,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from idemproxy.core.message import Request
-    from idemproxy.core.policy import Policy, Route
+    from idemproxy.core.policy import Route
+    from idemproxy.core.probe import ProbeRule
     from idemproxy.core.record import Identity, Record
-    from idemproxy.core.transition import Ending, Hold
+    from idemproxy.core.transition import Hold
     from idemproxy.proxy.answer_reader import AnswerHead
     from idemproxy.proxy.lease import Leases
     from idemproxy.proxy.orphans import Owner
@@ -60,6 +60,8 @@ _log = logging.getLogger(__name__)
 
 FALLBACK_POLL: Final = 1.0
 """Seconds after which a waiting request looks by itself: a lost notification only delays, and so does a holder that died."""
+
+_HELD: Final = Rule(Verb.REFUSE, Slug.OUTCOME_UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,31 +149,25 @@ class Exchange:
         policy, key_hash = call.route.policy, call.identity.key_hash
         owner = self._owner.draw()
         patience = elapsed() + call.wait
-        doubtful: Record | None = None
+        before: Record | None = None
         reclaim: int | None = None
         wake: Wake | None = None
         with ExitStack() as watching:
-            while True:
+            while not reply.done():
                 asked_at = elapsed()
                 ask = Ask(call.fingerprint, owner, call.route.name, round(policy.lease * MICROSECONDS), reclaim)
-                claimed = await self._claim(call.identity, ask, watched=wake is not None)
+                claimed = await self._claim(call.identity, ask, before, watched=wake is not None)
                 rule = decide(claimed, call.fingerprint, policy, patient=asked_at < patience, waited=wake is not None)
                 match rule.verb, claimed:
                     case Verb.FORWARD, Granted(hold):
-                        lease = Lease(asked_at, policy.lease)
-                        if doubtful is None or await self._probe(journey, hold, lease, doubtful):
-                            await self._forward(journey, hold, lease)
-                        return
+                        await self._act(journey, hold, Lease(asked_at, policy.lease), before)
+                        owner, before, reclaim = self._owner.draw(), None, None  # for another look, where there is no reply yet
                     case Verb.REPLAY, Found(record):
                         reply.set_result(replayed(record, key_hash))
-                        return
                     case Verb.REFUSE, Found(record):
                         reply.set_result(refused(rule, record, key_hash))
-                        return
-                    case Verb.RECLAIM, Found(record):
-                        reclaim = record.fence
-                    case Verb.PROBE, Found(record):  # of those who ask at once, one gets the claim, and the others wait for it
-                        doubtful, reclaim = record, record.fence
+                    case ((Verb.RECLAIM | Verb.PROBE), Found(record)):  # of those who ask at once, one gets the claim
+                        before, reclaim = record if record.phase is Phase.UNKNOWN else None, record.fence
                     case Verb.WAIT, Found() if wake is None:  # look again, now that the settlement will be told
                         wake = watching.enter_context(self._store.watch(call.identity))
                     case Verb.WAIT, Found() if wake is not None:
@@ -180,18 +176,28 @@ class Exchange:
                     case unknown:
                         raise AssertionError(f"the journey knows no way to {unknown}")
 
-    async def _claim(self, identity: Identity, ask: Ask, *, watched: bool) -> Granted | Found:
+    async def _claim(self, identity: Identity, ask: Ask, before: Record | None, *, watched: bool) -> Granted | Found:
         try:
             return await self._store.claim(identity, ask, watched=watched)
         except StoreUncertainError:
-            self._settler.give_back(identity, ask)
+            self._settler.give_back(identity, ask, Release() if before is None else still_unknown(before))
             raise
 
-    async def _forward(self, journey: Journey, hold: Hold, lease: Lease) -> None:
-        """One attempt, kept alive by renewals, judged, written down, and only then answered."""
-        call, reply = journey.call, journey.reply
+    async def _act(self, journey: Journey, hold: Hold, lease: Lease, before: Record | None) -> None:
+        """What a grant allows: to forward, once; where the outcome was unknown and can be asked for, after asking."""
+        rule = journey.call.route.policy.probe
+        if before is None or rule is None:
+            await self._forward(journey, hold, lease, before)
+        elif await self._probe(journey, hold, lease, before, rule):
+            await self._forward(journey, hold, lease, None)
+
+    async def _forward(self, journey: Journey, hold: Hold, lease: Lease, before: Record | None) -> None:
+        """One attempt, kept alive by renewals, judged, written down, and only then answered.
+
+        There is no reply when nothing was sent and the record is, or may be, another's by now: that one has more to tell.
+        """
         started = perf_counter()
-        policy = call.route.policy
+        call, reply, policy = journey.call, journey.reply, journey.call.route.policy
 
         def begin_relay(head: AnswerHead, relay: Relay) -> None:
             forwarded = Forwarded(Result.ANSWERED, perf_counter() - started)
@@ -200,43 +206,47 @@ class Exchange:
 
         with self._leases.keep(call.identity, hold, lease):
             attempted = await attempt(self._pools[call.route.upstream], call.request, call.route, lease, begin_relay)
-            settlement = judge(attempted.result, policy.outcome)
-            recorded = await self._settler.settle(call.identity, hold, ending(settlement, attempted.answer, policy))
+            settlement, ending = conclude(attempted.result, attempted.answer, policy, before)
+            settled = await self._settler.settle(call.identity, hold, ending)
         if attempted.relay is not None:
             attempted.relay.end(broken=attempted.answer is None)
-        else:
-            forwarded = Forwarded(result_of(attempted.result), perf_counter() - started)
-            told = _told(call, hold, forwarded.seconds, unrecorded=not recorded)
-            reply.set_result(reply_to(attempted, settlement, forwarded, told))
+            return
+        unsent = isinstance(attempted.result, NeverSent)
+        if unsent and (settled is Settled.STALE or (settled is None and lease.is_over())):
+            return
+        forwarded = Forwarded(result_of(attempted.result), perf_counter() - started)
+        if unsent and before is not None:
+            reply.set_result(refused(_HELD, before, call.identity.key_hash, forwarded=forwarded))
+            return
+        if settled is Settled.STALE:
+            settlement = Settlement.MARK_UNKNOWN  # what this answer says is not all that happened to the operation
+        told = _told(call, hold, forwarded.seconds, unrecorded=settled in (None, Settled.STALE))
+        reply.set_result(reply_to(attempted, settlement, forwarded, told))
 
-    async def _probe(self, journey: Journey, hold: Hold, lease: Lease, doubtful: Record) -> bool:
-        """Ask the upstream about a claim that was reclaimed for it; True when it surely did not happen, and may be forwarded."""
+    async def _probe(self, journey: Journey, hold: Hold, lease: Lease, before: Record, rule: ProbeRule) -> bool:
+        """Ask the upstream about an unknown outcome; True when it surely did not happen, and may be forwarded."""
         call, reply = journey.call, journey.reply
-        policy, rule = call.route.policy, call.route.policy.probe
-        if rule is None:
-            raise AssertionError(f"route {call.route.name} probes without a rule")
-        since = doubtful.settled_at or doubtful.claimed_at
+        since = before.settled_at or before.claimed_at
         unsettled = rule.settle - (hold.claimed_at - since) / MICROSECONDS
         with self._leases.keep(call.identity, hold, lease):
             verdict = await probe(self._pools[call.route.upstream], rule, call.request, call.key, call.route)
             match verdict:
                 case Done(answer):
-                    completion = completed(answer, policy, Source.RECOVERED)
-                    recorded = await self._settler.settle(call.identity, hold, completion)
-                    reply.set_result(recovered(answer, _told(call, hold, 0.0, unrecorded=not recorded)))
+                    settled = await self._settler.settle(
+                        call.identity, hold, completed(answer, call.route.policy, Source.RECOVERED)
+                    )
+                    unrecorded = settled in (None, Settled.STALE)
+                    reply.set_result(recovered(answer, _told(call, hold, 0.0, unrecorded=unrecorded)))
                 case NotDone() if unsettled <= 0:
                     return True
-                case NotDone() | Unclear():
-                    why = (
-                        verdict.reason
-                        if isinstance(verdict, Unclear)
-                        else "no trace of the operation, and it is too early to believe that"
-                    )
-                    _log.warning("route %s: a probe proved nothing: %s", call.route.name, why)
-                    await self._settler.settle(call.identity, hold, Doubt(doubtful.status, since, doubtful.answer))
-                    rule_for_all = Rule(Verb.REFUSE, Slug.OUTCOME_UNKNOWN)
-                    retry_after = max(1, math.ceil(unsettled)) if isinstance(verdict, NotDone) else None
-                    reply.set_result(refused(rule_for_all, doubtful, call.identity.key_hash, retry_after=retry_after))
+                case NotDone():
+                    await self._settler.settle(call.identity, hold, still_unknown(before))
+                    retry_after = max(1, math.ceil(unsettled))
+                    reply.set_result(refused(_HELD, before, call.identity.key_hash, retry_after=retry_after))
+                case Unclear(reason):
+                    _log.warning("route %s: a probe proved nothing: %s", call.route.name, reason)
+                    await self._settler.settle(call.identity, hold, still_unknown(before))
+                    reply.set_result(refused(_HELD, before, call.identity.key_hash))
         return False
 
 
@@ -244,22 +254,3 @@ def _told(call: Call, hold: Hold, seconds: float, *, unrecorded: bool = False) -
     """What a reply tells of its operation, `seconds` after the claim: about when its answer expires, on the store's clock."""
     expires_at = hold.claimed_at + round((seconds + call.route.policy.retention) * MICROSECONDS)
     return Told(call.identity.key_hash, hold.fence, expires_at, unrecorded)
-
-
-def ending(settlement: Settlement, answer: Answer | None, policy: Policy) -> Ending:
-    """What is written about an attempt that was judged so."""
-    match settlement, answer:
-        case Settlement.COMPLETE, Answer():
-            return completed(answer, policy, Source.ANSWERED)
-        case Settlement.RELEASE, _:
-            return Release()
-        case _, Answer():
-            return Doubt(answer.status, answer=keep(answer, policy))
-        case _:
-            return Doubt()
-
-
-def completed(answer: Answer, policy: Policy, source: Source) -> Completion:
-    """An answer to be replayed, for as long as the route keeps it."""
-    retention, mark = round(policy.retention * MICROSECONDS), round(policy.expired_mark * MICROSECONDS)
-    return Completion(answer.status, retention, mark, source, keep(answer, policy))

@@ -2,7 +2,7 @@
 
 What the store does not take goes to the spool, and is written when the store returns, by this process or by its heir. Until then
 the record is in flight, then unknown, and never free. And a claim whose fate is not known, since the store failed while it was
-asked, is looked for when the store returns, and given back: nothing was sent under it.
+asked, is looked for when the store returns, and given back, so that all is as it was before: nothing was sent under it.
 """
 
 from __future__ import annotations
@@ -38,27 +38,26 @@ class Settler:
         self._store = store
         self._spool = spool
         self._metrics = metrics
-        self._uncertain: dict[str, tuple[Identity, Ask]] = {}
+        self._uncertain: dict[str, tuple[Identity, Ask, Ending]] = {}
         self._wanted = asyncio.Event()
         if spool is not None and spool.entries:
             self._wanted.set()
         self._tell_spool()
         self._catching_up = loop.create_task(self._catch_up())
 
-    async def settle(self, identity: Identity, hold: Hold, ending: Ending) -> bool:
-        """Write an ending; False when the store has not taken it. Never raises for what a store can do."""
+    async def settle(self, identity: Identity, hold: Hold, ending: Ending) -> Settled | None:
+        """Write an ending; None when the store has not taken it. Never raises for what a store can do."""
         try:
-            settled = await self._write(identity, hold, ending)
+            return await self._write(identity, hold, ending)
         except StoreUnavailableError as exc:
             _log.error("the store did not take an ending: %s", exc)
             await self._keep(Entry(identity, hold, ending))
-            return False
-        return settled is not Settled.STALE
+            return None
 
-    def give_back(self, identity: Identity, ask: Ask) -> None:
-        """A claim that may have been granted, although the store could not say so, is to be released: nothing was sent."""
+    def give_back(self, identity: Identity, ask: Ask, ending: Ending) -> None:
+        """A claim that may have been granted, although the store could not say so, is to end so: nothing was sent under it."""
         if len(self._uncertain) < _MAX_UNCERTAIN:
-            self._uncertain[ask.owner] = identity, ask
+            self._uncertain[ask.owner] = identity, ask, ending
             self._wanted.set()
 
     async def close(self) -> None:
@@ -114,13 +113,26 @@ class Settler:
 
     async def _give_back_all(self) -> None:
         while self._uncertain:
-            identity, ask = next(iter(self._uncertain.values()))
+            identity, ask, ending = next(iter(self._uncertain.values()))
+            hold = await self._granted(identity, ask)
+            if hold is not None:
+                await self._write(identity, hold, ending)
+            del self._uncertain[ask.owner]
+
+    async def _granted(self, identity: Identity, ask: Ask) -> Hold | None:
+        """The hold of a claim whose reply was lost, None when it was not granted.
+
+        Asked again, a claim comes before or after its first copy, and is the same one. A reclaim is only looked for: to ask again
+        could take a record whose outcome is unknown, when its first copy did not.
+        """
+        if ask.reclaim is None:
             match await self._store.claim(identity, ask):
                 case Granted(hold):
-                    await self._write(identity, hold, Release())
-                case Found(record) if record.owner == ask.owner:
-                    await self._write(identity, hold_of(record), Release())
-            del self._uncertain[ask.owner]
+                    return hold
+                case Found(record):
+                    return hold_of(record) if record.owner == ask.owner else None
+        found = await self._store.read(identity)
+        return hold_of(found) if found is not None and found.owner == ask.owner else None
 
     def _tell_spool(self) -> None:
         if self._spool is not None:

@@ -55,7 +55,7 @@ both over       | granted in_flight | granted in_flight | granted in_flight | gr
                 | renew             | complete            | release   | mark unknown
 absent          | False -           | rewritten completed | written - | rewritten unknown
 alive           | True in_flight    | written completed   | written - | written unknown
-lease over      | True in_flight    | written completed   | written - | written unknown
+lease over      | False in_flight   | written completed   | written - | written unknown
 unknown         | False unknown     | written completed   | written - | written unknown
 completed       | False completed   | written completed   | stale completed | stale completed
 retention over  | False completed   | written completed   | stale completed | stale completed

@@ -1,4 +1,4 @@
-"""The steps of one request at its proxy, as proxy/exchange.py and proxy/settler.py take them, with every reply that can be lost."""
+"""The steps of one request at its proxy, as proxy/exchange.py and proxy/settler.py take them, with all that can be lost."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Final
 
 from idemproxy.core.decision import Verb
 from idemproxy.core.outcome import Answered, AttemptResult, NeverSent, Settlement, Unsure
+from idemproxy.core.policy import OnUnknown, Policy
 from idemproxy.core.record import Phase, Source
-from idemproxy.core.transition import Ask, Completion, Doubt, Ending, Found, Granted, Release, Settled, hold_of
+from idemproxy.core.transition import Completion, Doubt, Ending, Found, Granted, Release, Settled, hold_of
 from tests.model import promises
-from tests.model.promises import Promise
-from tests.model.rules import FINGERPRINT, HOLD_ON, LEASE, NAMES, NEVER, RUN_AGAIN, SETTLE, TICK, Guard, Rules
-from tests.model.setting import Mode, Setting
+from tests.model.rules import LEASE, NAMES, NEVER, SETTLE, TICK, Guard, Rules
+from tests.model.setting import Setting
 from tests.model.state import Request, Stage, State, Step, Told, Wire, put
+from tests.model.store import Store
 
 RECOVERED: Final = 8
 RESOLVED: Final = 9
@@ -22,16 +23,18 @@ RESOLVED: Final = 9
 LOST: Final = -1
 """The believed end of a lease that the store has refused to renew."""
 
+_NAMES: Final[Mapping[type, str]] = MappingProxyType({Completion: "completion", Doubt: "mark of unknown", Release: "release"})
 _ENDS: Final = frozenset({Stage.DONE, Stage.DEAD, Stage.IDLE})
 
 
 class Exchange:
     """What one request can do next, in each of its stages."""
 
-    def __init__(self, rules: Rules, setting: Setting) -> None:
+    def __init__(self, store: Store, rules: Rules, setting: Setting) -> None:
+        self._store = store
         self._rules = rules
         self._setting = setting
-        self._policy = HOLD_ON if setting.mode is Mode.HOLD else RUN_AGAIN
+        self._policy = Policy(on_unknown=setting.mode)
         self._ways: Mapping[str, Callable[[State, int, Request], list[Step]]] = MappingProxyType(
             {
                 Stage.ASKED: self._asked,
@@ -51,46 +54,6 @@ class Exchange:
         request = state.requests[who]
         return [] if request.stage in _ENDS else self._ways[request.stage](state, who, request)
 
-    def claim(self, state: State, who: int, ask: int) -> tuple[State, Granted | Found]:
-        """Let the store carry out a claim."""
-        now = self.now(state)
-        record, found = self._rules.claim(state.record, ask, now)
-        if record == state.record:
-            return state, found
-        claimed = state._replace(record=record)
-        if isinstance(found, Granted):
-            before = self._rules.records[state.record]
-            broken = promises.broken_by_grant(state, who, before, self._rules.asks[ask].reclaim, now)
-            claimed = self.judged(claimed._replace(grants=state.grants + 1), broken)
-            if state.lost:
-                claimed = claimed._replace(lost=False, excused=True)
-        return self.stored(claimed), found
-
-    def end(self, state: State, hold: int, ending: int) -> tuple[State, Settled]:
-        """Let the store carry out an ending."""
-        record, settled = self._rules.end(state.record, hold, ending, self.now(state))
-        records = self._rules.records
-        broken = promises.broken_by_write(records[state.record], records[record], self._rules.holds[hold])
-        is_fact = not isinstance(self._rules.endings[ending], Release)
-        lost = state.lost and not (state.record == 0 and is_fact)
-        return self.stored(self.judged(state._replace(record=record, lost=lost), broken)), settled
-
-    def ask(self, who: int, reclaim: int) -> int:
-        """The claim of a request; its nonce is the request's own, also when it asks again."""
-        return self._rules.asks.of(Ask(FINGERPRINT, NAMES[who], "route", LEASE * TICK, reclaim or None))
-
-    def now(self, state: State) -> int:
-        """The store's clock: it moves on by a microsecond with every grant, so that fences differ also within a tick."""
-        return (state.tick + 1) * TICK + state.grants
-
-    def judged(self, state: State, broken: Promise | None) -> State:
-        """The state, marked where the step to it broke a promise that this run watches."""
-        return state._replace(broken=broken.value) if broken in self._setting.watched else state
-
-    def stored(self, state: State) -> State:
-        """The state, after its record has changed."""
-        return self.judged(state, promises.broken_by_record(self._rules.records[state.record], self.now(state)))
-
     def _can_fail(self, state: State) -> bool:
         return state.faults < self._setting.faults
 
@@ -109,13 +72,13 @@ class Exchange:
         answered = put(state, who, left)
         if answer and not state.given:
             answered = answered._replace(given=answer)
-        return self.judged(answered, promises.broken_by_telling(state, told, answer))
+        return self._store.judged(answered, promises.broken_by_telling(state, told, answer))
 
     # The claim.
 
     def _asked(self, state: State, who: int, request: Request) -> list[Step]:
-        ask = self.ask(who, request.reclaim)
-        claimed, found = self.claim(state, who, ask)
+        ask = self._store.ask(who, request.reclaim)
+        claimed, found = self._store.claim(state, who, ask)
         steps = [self._decided(claimed, who, request, found, patient=True)]
         if isinstance(found, Found) and found.record.phase is Phase.IN_FLIGHT:
             steps.append(self._decided(claimed, who, request, found, patient=False))
@@ -135,10 +98,10 @@ class Exchange:
         return steps
 
     def _decided(self, state: State, who: int, request: Request, found: Granted | Found, *, patient: bool) -> Step:
-        rule = self._rules.decide(found, self._policy, patient=patient)
+        rule = self._rules.decide(found, self._policy, patient=patient, waited=request.waited)
         match rule.verb, found:
             case Verb.FORWARD, Granted(hold):
-                ready = request._replace(stage=Stage.READY, hold=self._rules.holds.of(hold))
+                ready = request._replace(stage=Stage.READY, waited=False, hold=self._rules.holds.of(hold))
                 return Step("its claim is granted", who, put(state, who, ready))
             case Verb.REPLAY, Found(record):
                 answer = (record.answer or b"\0")[0]
@@ -147,28 +110,28 @@ class Exchange:
             case Verb.REFUSE, Found(record):
                 told = Told.IN_PROGRESS if record.phase is Phase.IN_FLIGHT else Told.UNKNOWN
                 return Step(f"it finds {record.phase.value}, and is refused", who, self._tell(state, who, Stage.DONE, told))
-            case Verb.RECLAIM, Found(record):
+            case Verb.RECLAIM | Verb.PROBE, Found(record):
                 again = request._replace(
                     reclaim=record.fence, since=record.settled_at or 0, until=state.tick + LEASE, stage=Stage.ASKED
                 )
                 return Step("it finds unknown, and asks for that fence", who, put(state, who, again))
             case Verb.WAIT, Found():
-                waiting = Request(Stage.WAITING, stray=request.stray)
+                waiting = request._replace(stage=Stage.WAITING, until=0, waited=self._setting.mode is OnUnknown.PROBE)
                 return Step("it finds in_flight, and waits", who, put(state, who, waiting))
             case unknown:
                 raise AssertionError(f"the model knows no way to {unknown}")
 
     def _waiting(self, state: State, who: int, request: Request) -> list[Step]:
-        record = self._rules.aged(state.record, self.now(state))
-        if record is not None and record.phase is Phase.IN_FLIGHT:
-            return []
+        record = self._rules.aged(state.record, self._store.now(state))
+        if record is not None and record.phase is Phase.IN_FLIGHT and record.owner != NAMES[who]:
+            return []  # it would find what it has found
         asked = request._replace(stage=Stage.ASKED, until=state.tick + LEASE)
         return [Step("it looks again", who, put(state, who, asked))]
 
     def _giving(self, state: State, who: int, request: Request) -> list[Step]:
         """A claim that may have been granted is looked for, and given back."""
         doubt_kept = self._rules.without is not Guard.DOUBT
-        claimed, found = self.claim(state, who, self.ask(who, 0 if doubt_kept else request.reclaim))
+        claimed, found = self._store.claim(state, who, self._store.ask(who, 0 if doubt_kept else request.reclaim))
         match found:
             case Granted(hold):
                 pass
@@ -189,7 +152,7 @@ class Exchange:
 
     def _ready(self, state: State, who: int, request: Request) -> list[Step]:
         steps = self._renewals(state, who, request)
-        if self._setting.mode is Mode.PROBE and request.reclaim:
+        if self._setting.mode is OnUnknown.PROBE and request.reclaim:
             return [*steps, self._probed(state, who, request)]
         if state.tick >= request.until and self._rules.without is not Guard.LOOK:
             return [*steps, *self._ended(state, who, request, NeverSent("its lease is over"))]
@@ -226,14 +189,14 @@ class Exchange:
         fence = self._rules.holds[request.hold].fence
         sent = put(state, who, request._replace(stage=Stage.SENT, wire=Wire.TRAVELLING, sent_at=state.tick))
         sent = sent._replace(fences=tuple(sorted((*state.fences, fence))))
-        return Step("its first byte leaves", who, self.judged(sent, promises.broken_by_byte(state, fence)))
+        return Step("its first byte leaves", who, self._store.judged(sent, promises.broken_by_byte(state, fence)))
 
     def _sent(self, state: State, who: int, request: Request) -> list[Step]:
         steps = self._renewals(state, who, request)
         unsure = Unsure("no answer came")
         match request.wire:
             case Wire.EFFECT:
-                answer = (state.actor if self._setting.mode is Mode.RETRY else who) + 1
+                answer = (state.actor if self._setting.mode is OnUnknown.RETRY else who) + 1
                 steps += self._ended(state, who, request, Answered(200, has_retry_after=False), answer)
             case Wire.REFUSED:
                 steps += self._ended(state, who, request, Answered(429, has_retry_after=False))
@@ -246,17 +209,13 @@ class Exchange:
     def _renewals(self, state: State, who: int, request: Request) -> list[Step]:
         if request.until in (LOST, state.tick + LEASE) or state.renewals >= self._setting.renewals:
             return []
-        now = self.now(state)
-        record, held = self._rules.renew(state.record, request.hold, now)
-        records = self._rules.records
-        broken = promises.broken_by_write(records[state.record], records[record], self._rules.holds[request.hold])
-        renewed = self.judged(state._replace(record=record, renewals=state.renewals + 1), broken)
+        renewed, held = self._store.renew(state, request.hold)
         if not held:
             if request.until <= state.tick:
                 return []
             return [Step("its lease is not renewed", who, put(renewed, who, request._replace(until=LOST)))]
         steps = [Step("its lease is renewed", who, put(renewed, who, request._replace(until=state.tick + LEASE)))]
-        if self._can_fail(state) and record != state.record:
+        if self._can_fail(state) and renewed.record != state.record:
             steps.append(Step("its lease is renewed, the reply is lost", who, _fault(renewed)))
         return steps
 
@@ -285,8 +244,8 @@ class Exchange:
 
     def _end_with(self, state: State, who: int, request: Request, number: int, why: str) -> list[Step]:
         ending = self._rules.endings[number]
-        name = f"{why}its {type(ending).__name__.lower()}"
-        carried, settled = self.end(state, request.hold, number)
+        name = f"{why}its {_NAMES[type(ending)]}"
+        carried, settled = self._store.end(state, request.hold, number)
         told, answer = self._told(ending, settled)
         steps = [Step(f"{name} is {settled.value}: it tells {told}", who, self._tell(carried, who, Stage.DONE, told, answer))]
         if self._can_fail(state):
@@ -312,8 +271,8 @@ class Exchange:
                 return Told.UNKNOWN, 0
 
     def _carried_later(self, state: State, who: int, request: Request) -> list[Step]:
-        carried, settled = self.end(state, request.hold, request.ending)
-        name = type(self._rules.endings[request.ending]).__name__.lower()
+        carried, settled = self._store.end(state, request.hold, request.ending)
+        name = _NAMES[type(self._rules.endings[request.ending])]
         return [Step(f"its {name}, kept until now, is {settled.value}", who, self._tell(carried, who, Stage.DONE, ""))]
 
 

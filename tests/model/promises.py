@@ -26,10 +26,6 @@ class Promise(Enum):
     WAY_OUT = "every record has a way out: it is completed, or its lease ends and a person can resolve it"
 
 
-CALLERS_SEE: Final = frozenset({Promise.ONE_EFFECT, Promise.ONE_ANSWER, Promise.NO_MEANS_NO})
-"""What is seen from outside. A missing guard is to be caught by these, not by the inner rule that it is itself."""
-ALL: Final = frozenset(Promise)
-
 _OPEN: Final = (Phase.IN_FLIGHT, Phase.UNKNOWN)
 
 
@@ -39,7 +35,7 @@ def broken_by_grant(state: State, who: int, before: Record | None, reclaim: int 
         return Promise.LEASE_ALONE
     if before is not None and before.phase in _OPEN and reclaim is None:
         return Promise.TIME_FREES_NOTHING
-    if not state.excused and any(
+    if any(
         other != who and request.stage == Stage.READY and state.tick < request.until
         for other, request in enumerate(state.requests)
     ):

@@ -1,7 +1,7 @@
-"""The product's rules, as the model asks for them: each answer comes from `idemproxy.core`, is remembered, and is named by a number.
+"""The product's rules, as the model asks for them: each answer comes from `idemproxy.core`, is remembered, and has a number.
 
-Nothing of the rules is written here a second time. A `Guard` names what can be taken away from them, to see that it is needed: then
-the call, or its result, is bent here, around the real function.
+Nothing of the rules is written here a second time. A `Guard` names what can be taken away from them, to see that it is needed:
+then the call, or its result, is bent here, around the real function.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar, assert_never, cast
 
 from idemproxy.core import transition
 from idemproxy.core.decision import Rule, decide
 from idemproxy.core.outcome import AttemptResult, NeverSent, Settlement, Unsure, judge
-from idemproxy.core.policy import OnUnknown, OutcomeRule, Policy
+from idemproxy.core.policy import OutcomeRule, Policy
 from idemproxy.core.record import Phase, Record
 from idemproxy.core.transition import Acted, Ask, Completion, Doubt, Ending, Found, Granted, Hold, Release, Settled
 
@@ -31,11 +31,10 @@ SETTLE: Final = 2
 NEVER: Final = 10**9
 """Microseconds that the model does not live: what is completed does not expire."""
 
+FINGERPRINT: Final = "v1:same"
+"""All requests ask for the same."""
 NAMES: Final = "abcd"
 """The requests, and the owners of their claims."""
-HOLD_ON: Final = Policy(on_unknown=OnUnknown.HOLD)
-RUN_AGAIN: Final = Policy(on_unknown=OnUnknown.RETRY)
-"""Also the beginning of a probe: of several callers one takes the record, and asks the upstream under the new fence."""
 
 
 class Guard(Enum):
@@ -44,6 +43,8 @@ class Guard(Enum):
     FENCE = "a fence is never given again, and is told apart by its owner's nonce"
     LOOK = "a holder looks at its lease before the first byte"
     LEASE_END = "a lease that is over makes unknown, not absent"
+    RENEWAL = "a lease that is over is not renewed: a person may have seen unknown already, and decided"
+    READ_BACK = "a claim that its owner reads back is leased from then, as the owner counts it, and not from a late copy's time"
     TIMEOUT = "a time-out is unknown, not released"
     COMPLETION = "a completion carries its fence"
     REWRITE = "a record that the store has lost is written anew by its holder"
@@ -77,7 +78,7 @@ class Rules:
 
     def __init__(self, without: Guard | None = None) -> None:
         self.without = without
-        self.records: Numbers[Record] = Numbers()
+        self.records: Numbers[Record | None] = Numbers()
         self.holds: Numbers[Hold] = Numbers()
         self.asks: Numbers[Ask] = Numbers()
         self.endings: Numbers[Ending] = Numbers()
@@ -118,9 +119,9 @@ class Rules:
         """The record as a look at it now would show it."""
         return self._once(("aged", record, now), lambda: self._aged(self.records[record], now))
 
-    def decide(self, found: Granted | Found, policy: Policy, *, patient: bool) -> Rule:
-        """core.decision.decide, for requests that all ask for the same."""
-        return decide(found, FINGERPRINT, policy, patient=patient)
+    def decide(self, found: Granted | Found, policy: Policy, *, patient: bool, waited: bool) -> Rule:
+        """core.decision.decide."""
+        return decide(found, FINGERPRINT, policy, patient=patient, waited=waited)
 
     def judge(self, result: AttemptResult) -> Settlement:
         """core.outcome.judge."""
@@ -145,6 +146,8 @@ class Rules:
         if self.without is Guard.RECLAIM and asked.reclaim is not None and before is not None:
             asked = replace(asked, reclaim=before.fence)
         after, found = transition.claim(before, asked, now)
+        if self.without is Guard.READ_BACK and before is not None and isinstance(found, Granted) and after is not None:
+            after = replace(after, lease_until=before.lease_until) if after.fence == before.fence else after
         if self.without is Guard.FENCE and after is not None and before is None:
             after = replace(after, fence=1)
             found = Granted(transition.hold_of(after))
@@ -152,6 +155,8 @@ class Rules:
 
     def _renew(self, record: int, hold: int, now: int) -> tuple[int, bool]:
         before = self.records[record]
+        if self.without is Guard.RENEWAL and before is not None:
+            before = replace(before, lease_until=max(before.lease_until, now + 1))
         after, held = transition.renew(before, self._hold(before, hold), LEASE * TICK, now)
         return self.records.of(after), held
 
@@ -169,11 +174,10 @@ class Rules:
                 after, settled = transition.mark_unknown(before, held, ended, now)
             case Release():
                 after, settled = transition.release(before, held)
+            case _:
+                assert_never(ended)
         return self.records.of(after), settled
 
     def _hold(self, before: Record | None, hold: int) -> Hold:
         held = self.holds[hold]
         return replace(held, owner=before.owner) if self.without is Guard.FENCE and before is not None else held
-
-
-FINGERPRINT: Final = "v1:same"

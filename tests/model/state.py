@@ -60,7 +60,7 @@ class Told:
 
 
 class Request(NamedTuple):
-    """One request of a caller at a proxy. Numbers in capitals' place are those of `Rules`: `hold`, `ending`, `stray`."""
+    """One request of a caller at its proxy. `hold`, `ending` and `stray` are numbers that `Rules` gave."""
 
     stage: str = Stage.IDLE
     until: int = 0
@@ -69,6 +69,7 @@ class Request(NamedTuple):
     reclaim: int = 0
     """The fence of the unknown record that it wants to take, or has taken, and since when (microseconds) that was unknown."""
     since: int = 0
+    waited: bool = False
     wire: str = Wire.NONE
     sent_at: int = 0
     ending: int = 0

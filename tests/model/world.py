@@ -1,16 +1,18 @@
-"""The steps of everything around a request: the clock, the network, the upstream, crashes and their heirs, the store, an operator."""
+"""The steps of everything around a request: the clock, the network, the upstream, crashes and heirs, the store, an operator."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from idemproxy.core.policy import OnUnknown
 from idemproxy.core.record import Phase, Source
 from idemproxy.core.transition import Acted, Completion, Doubt, hold_of
 from tests.model import promises
 from tests.model.exchange import RESOLVED, Exchange
 from tests.model.rules import LEASE, NAMES, NEVER, TRAVEL, Rules
-from tests.model.setting import Mode, Setting
+from tests.model.setting import Setting
 from tests.model.state import NOBODY, Request, Stage, State, Step, Wire, put
+from tests.model.store import Store
 
 PROXIES: Final = 2
 _LIVES_IN_MEMORY: Final = frozenset(
@@ -24,7 +26,8 @@ class World:
     def __init__(self, setting: Setting) -> None:
         self.rules = Rules(setting.without)
         self._setting = setting
-        self._exchange = Exchange(self.rules, setting)
+        self._store = Store(self.rules, setting)
+        self._exchange = Exchange(self._store, self.rules, setting)
         self._resolution = self.rules.endings.of(Completion(200, NEVER, NEVER, Source.RESOLVED, bytes([RESOLVED])))
         self._orphan = self.rules.endings.of(Doubt())
 
@@ -62,15 +65,15 @@ class World:
         if request.wire == Wire.TRAVELLING:
             waits = request.stage == Stage.SENT
             arrived = put(state, who, request._replace(wire=Wire.EFFECT if waits else Wire.NONE, sent_at=0))
-            if self._setting.mode is not Mode.RETRY or not state.effects:
+            if self._setting.mode is not OnUnknown.RETRY or not state.effects:
                 arrived = arrived._replace(effects=state.effects + 1, actor=who if state.actor == NOBODY else state.actor)
-            arrived = self._exchange.judged(arrived, promises.broken_by_effect(arrived))
+            arrived = self._store.judged(arrived, promises.broken_by_effect(arrived))
             steps.append(Step("its bytes arrive, and the upstream acts", who, arrived))
             if waits:
                 refused = put(state, who, request._replace(wire=Wire.REFUSED, sent_at=0))
                 steps.append(Step("its bytes arrive, and the upstream refuses to act", who, refused))
         if request.stray:
-            claimed, _ = self._exchange.claim(state, who, request.stray)
+            claimed, _ = self._store.claim(state, who, request.stray)
             carried = put(claimed, who, claimed.requests[who]._replace(stray=0))
             steps.append(Step("a late copy of its claim is carried out", who, carried))
         return steps
@@ -87,14 +90,13 @@ class World:
                     self._dead(state, who) if dies else each
                     for who, (each, dies) in enumerate(zip(state.requests, hit, strict=True))
                 )
-                steps.append(
-                    Step(f"proxy {proxy} crashes, and starts anew", NOBODY, state._replace(requests=left, faults=state.faults + 1))
-                )
+                crashed = state._replace(requests=left, faults=state.faults + 1)
+                steps.append(Step(f"proxy {proxy} crashes, and starts anew", NOBODY, crashed))
         return steps
 
     def _dead(self, state: State, who: int) -> Request:
         request = state.requests[who]
-        stray = self._exchange.ask(who, request.reclaim) if request.stage == Stage.ASKED else request.stray
+        stray = self._store.ask(who, request.reclaim) if request.stage == Stage.ASKED else request.stray
         travelling = request.wire == Wire.TRAVELLING
         return Request(
             Stage.DEAD,
@@ -105,17 +107,17 @@ class World:
 
     def _heirs(self, state: State) -> list[Step]:
         """The heir of a dead process marks its orphans."""
-        record = self.rules.aged(state.record, self._exchange.now(state))
+        record = self.rules.aged(state.record, self._store.now(state))
         if record is None or record.phase is not Phase.IN_FLIGHT:
             return []
         if not record.owner or state.requests[NAMES.index(record.owner)].stage != Stage.DEAD:
             return []
-        marked, _ = self._exchange.end(state, self.rules.holds.of(hold_of(record)), self._orphan)
+        marked, _ = self._store.end(state, self.rules.holds.of(hold_of(record)), self._orphan)
         return [Step(f"the heir of its proxy marks {record.owner}'s claim unknown", NOBODY, marked)]
 
     def _operator(self, state: State) -> list[Step]:
         """A person who finds out at the upstream what is true, and may act upon it later than that."""
-        now = self._exchange.now(state)
+        now = self._store.now(state)
         record = self.rules.aged(state.record, now)
         steps = []
         if record is not None and record.phase is Phase.UNKNOWN:
@@ -127,9 +129,9 @@ class World:
         if state.verdict is not None:
             fence, executed = state.verdict
             resolved, acted = self.rules.resolve(state.record, fence, self._resolution if executed else 0, now)
-            after = self._exchange.stored(state._replace(record=resolved, verdict=None))
+            after = self._store.stored(state._replace(record=resolved, verdict=None))
             steps.append(Step(f"the operator resolves it as seen: {acted.value}", NOBODY, after))
-        if self._setting.forget and record is not None:
+        if self._setting.forgets and record is not None:
             forgotten, acted = self.rules.forget(state.record, record.fence, now)
             if acted is Acted.DONE:
                 steps.append(Step("the operator forgets it", NOBODY, state._replace(record=forgotten, excused=True)))
@@ -142,5 +144,5 @@ class World:
             for each in state.requests
         )
         later = state._replace(tick=tick, requests=requests)
-        freed = state.record and self.rules.aged(state.record, self._exchange.now(later)) is None
-        return Step("a tick passes", NOBODY, self._exchange.judged(later, promises.Promise.TIME_FREES_NOTHING if freed else None))
+        freed = state.record and self.rules.aged(state.record, self._store.now(later)) is None
+        return Step("a tick passes", NOBODY, self._store.judged(later, promises.Promise.TIME_FREES_NOTHING if freed else None))

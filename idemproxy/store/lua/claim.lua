@@ -16,6 +16,9 @@ local record, turned = aged(stored, at)
 
 if record then
   if record.phase == 'in_flight' and record.owner == owner then
+    -- The asker counts its lease from this asking, which may be later than that of a copy that was carried out late.
+    local lease_until = math.max(tonumber(record.lease_until), at + tonumber(lease))
+    redis.call('HSET', KEYS[1], 'lease_until', digits(lease_until))
     return {'granted', tonumber(record.fence), tonumber(record.claimed_at)}
   end
   local again = record.fence == reclaim and record.fingerprint == fingerprint

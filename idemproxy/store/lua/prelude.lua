@@ -25,7 +25,7 @@
 local VERSION = '1'
 local RECORD = {'v', 'phase', 'fingerprint', 'fence', 'owner', 'route', 'claimed_at', 'lease_until',
                 'settled_at', 'expires_at', 'forget_at', 'status', 'source', 'watched'}
-local HOLDING = {'v', 'phase', 'fence', 'owner', 'watched'}
+local HOLDING = {'v', 'phase', 'fence', 'owner', 'lease_until', 'watched'}
 
 -- A whole number as digits: Lua's own conversion would give 1.7e+15.
 local function digits(number)

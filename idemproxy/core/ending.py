@@ -1,0 +1,41 @@
+"""What is written last about an attempt: its judgement, in the light of what the record was before, as an ending."""
+
+from __future__ import annotations
+
+from idemproxy.core.message import Answer
+from idemproxy.core.outcome import AttemptResult, Settlement, judge
+from idemproxy.core.policy import Policy
+from idemproxy.core.record import MICROSECONDS, Record, Source
+from idemproxy.core.replay import keep
+from idemproxy.core.transition import Completion, Doubt, Ending, Release
+
+
+def conclude(result: AttemptResult, answer: Answer | None, policy: Policy, before: Record | None) -> tuple[Settlement, Ending]:
+    """How an attempt is judged, and what is written about it.
+
+    `before` is the unknown record that was claimed again for it, None where there was none. An attempt without effect releases
+    the key; but not where the one before it may have had one: then the outcome is as unknown as it was.
+    """
+    settlement = judge(result, policy.outcome)
+    match settlement, answer:
+        case Settlement.COMPLETE, Answer():
+            return settlement, completed(answer, policy, Source.ANSWERED)
+        case Settlement.RELEASE, _ if before is not None:
+            return Settlement.MARK_UNKNOWN, still_unknown(before)
+        case Settlement.RELEASE, _:
+            return settlement, Release()
+        case _, Answer():
+            return Settlement.MARK_UNKNOWN, Doubt(answer.status, answer=keep(answer, policy))
+        case _:
+            return Settlement.MARK_UNKNOWN, Doubt()
+
+
+def completed(answer: Answer, policy: Policy, source: Source) -> Completion:
+    """An answer to be replayed, for as long as the route keeps it."""
+    retention, mark = round(policy.retention * MICROSECONDS), round(policy.expired_mark * MICROSECONDS)
+    return Completion(answer.status, retention, mark, source, keep(answer, policy))
+
+
+def still_unknown(before: Record) -> Doubt:
+    """What puts an unknown record back as it was: its kept answer, and since when its outcome is unknown."""
+    return Doubt(before.status, before.settled_at, before.answer)

@@ -1,0 +1,58 @@
+"""What the clients of the fault suite did and were told, and what was done to the machines meanwhile."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Final
+
+ANSWERED: Final = frozenset({"executed", "replayed", "recovered"})
+"""What an answer is told as that is the operation's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A whole answer: its status and body, the words of Idempotency-Status, and a problem's slug, "" for none."""
+
+    status: int
+    body: bytes = field(repr=False)
+    outcome: str
+    slug: str
+    unrecorded: bool
+
+    def __str__(self) -> str:
+        """In one line."""
+        marks = " unrecorded" if self.unrecorded else ""
+        return f"{self.status} {self.outcome} {self.slug}{marks} {self.body[:60].decode('utf-8', 'replace') if not self.slug else ''}"
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One request of a client; `answer` None and a reason where none came. Times in seconds on the monotonic clock."""
+
+    name: str
+    key: str
+    proxy: str
+    fault: str
+    begun: float
+    ended: float = 0.0
+    answer: Told | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """Something that was done to a process or a link."""
+
+    at: float
+    what: str
+
+
+class History:
+    """Everything in order; `of` a key, its attempts."""
+
+    def __init__(self) -> None:
+        self.attempts: defaultdict[str, list[Attempt]] = defaultdict(list)
+        self.happenings: list[Happening] = []
+        self.final: dict[str, Told | None] = {}
+        """What the last question about each key was answered; None where no answer was to be had."""

@@ -1,0 +1,184 @@
+"""The processes of the fault suite, and what is done to them.
+
+Two stores, each with two proxies before one upstream: a durable Redis, reached through a relay that can lose its replies, and a
+SQLite file. A killed proxy comes back with its spool, and so is its own heir.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from signal import SIGCONT, SIGSTOP
+from typing import Any, Final
+
+from tests.process.chaos import schedule
+from tests.process.chaos.client import Proxy
+from tests.process.chaos.schedule import Fault, Kind
+from tests.processes import Program
+from tests.servers import RedisServer, Relay, free_port, redis_server, relay
+
+LEASE: Final = 3
+SETTLE: Final = 5
+PROXIES: Final = 2
+"""For each store."""
+
+
+@dataclass(slots=True)
+class Served:
+    """A program that is killed and started again with the same arguments; `port` is where it listened last."""
+
+    arguments: Sequence[str]
+    environment: Mapping[str, str]
+    awaits: int
+    port: int = 0
+    program: Program | None = None
+    complaints: list[str] = field(default_factory=list)
+    """Lines of standard error that no program should have written."""
+
+    def start(self) -> None:
+        """Start it, and return when it listens."""
+        self.program = Program(*self.arguments, awaits=self.awaits, environment=dict(self.environment))
+        self.port = self.program.port
+
+    def kill(self) -> None:
+        """As kill -9."""
+        if self.program is not None:
+            self.program.kill()
+            self.complaints += [line for line in self.program.told if line.startswith(("Traceback", "CRITICAL", "Task exception"))]
+            self.program = None
+
+    def pause(self) -> None:
+        """Stop it from running."""
+        if self.program is not None:
+            self.program.send(SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it run again."""
+        if self.program is not None:
+            self.program.send(SIGCONT)
+
+
+class Stage:
+    """Everything that runs, by name."""
+
+    def __init__(self) -> None:
+        self.served: dict[str, Served] = {}
+        self.redis: RedisServer | None = None
+        self.relay: Relay | None = None
+        self.stores: dict[str, list[Proxy]] = {}
+        """The proxies on each store."""
+
+    def targets(self) -> dict[str, Sequence[Kind]]:
+        """What can be done to what."""
+        found: dict[str, Sequence[Kind]] = {name: schedule.PROXY for name in self.served if name != "upstream"}
+        found["upstream"] = schedule.UPSTREAM
+        if self.redis is not None:
+            found["redis"] = schedule.REDIS
+        return found
+
+    async def suffer(self, fault: Fault) -> None:
+        """Let a fault happen, and see to its end."""
+        target: Served | RedisServer | None = self.redis if fault.target == "redis" else self.served[fault.target]
+        assert target is not None
+        match fault.verb:
+            case schedule.KILL:
+                await asyncio.to_thread(target.kill)
+                await asyncio.sleep(fault.seconds)
+                await asyncio.to_thread(target.start)
+            case schedule.STOP:
+                target.pause()
+                await asyncio.sleep(fault.seconds)
+                target.resume()
+            case schedule.CUT if self.relay is not None:
+                self.relay.cut()
+            case schedule.LOSE if self.relay is not None:
+                self.relay.cut_next_reply()
+            case unknown:
+                raise AssertionError(f"nobody knows how to {unknown}")
+        if self.relay is not None:
+            self.relay.sent.clear()
+
+    def complaints(self) -> list[str]:
+        """What proxies wrote to standard error and should not have."""
+        return [f"{name}: {line.strip()}" for name, each in self.served.items() for line in each.complaints]
+
+    def _end(self) -> None:
+        for each in self.served.values():
+            each.resume()
+            each.kill()
+
+    async def _open(self, stores: Sequence[str], directory: Path, environment: Mapping[str, str], stack: AsyncExitStack) -> None:
+        arguments = ("tests.process.chaos.upstream", "--port", str(free_port()), "--ledger", str(directory / "ledger"))
+        self.served["upstream"] = Served(arguments, {}, awaits=1)
+        stack.callback(self._end)
+        await asyncio.to_thread(self.served["upstream"].start)
+        for store in stores:
+            url = await self._store(store, directory, stack)
+            for number in range(PROXIES):
+                name = f"{store}-{number}"
+                self.served[name] = self._proxy(directory / name, url, environment)
+            names = [f"{store}-{number}" for number in range(PROXIES)]
+            self.stores[store] = [Proxy(name, _port_of(self.served[name])) for name in names]
+        await asyncio.gather(*(asyncio.to_thread(each.start) for each in self.served.values() if each.program is None))
+
+    async def _store(self, store: str, directory: Path, stack: AsyncExitStack) -> str:
+        if store == "sqlite":
+            return f"sqlite:///{directory / 'records.db'}"
+        self.redis = stack.enter_context(redis_server(appendonly=True))
+        self.relay = await stack.enter_async_context(relay(self.redis.port))
+        return f"redis://127.0.0.1:{self.relay.port}/0"
+
+    def _proxy(self, directory: Path, store: str, environment: Mapping[str, str]) -> Served:
+        directory.mkdir()
+        file = directory / "idemproxy.yaml"
+        file.write_text(json.dumps(_settings(self.served["upstream"].port, store, directory)), "utf-8")
+        return Served(("idemproxy", "run", "--config", str(file)), environment, awaits=2)
+
+
+def _port_of(served: Served) -> Callable[[], int]:
+    return lambda: served.port
+
+
+def _settings(upstream: int, store: str, directory: Path) -> dict[str, Any]:
+    """A route that holds what is unknown and one that probes, with short times; what may be stopped is waited for longer."""
+    url = f"http://127.0.0.1:{upstream}"
+    stamped = {"key": "required", "stamp": {"header": "X-Operation"}}
+    probe = {
+        "get": "/probe/effects/{key}",
+        "found": "effects[0]",
+        "absent": "length(effects) == `0`",
+        "settle": f"{SETTLE}s",
+        "answer": {"status": 201},
+    }
+    return {
+        "listen": "127.0.0.1:0",
+        "admin": {"listen": "127.0.0.1:0"},
+        "store": {"url": store},
+        "spool": {"directory": str(directory / "spool")},
+        "access_log": False,
+        "defaults": {"lease": f"{LEASE}s", "wait": "2s"},
+        "upstreams": {
+            "hold": {"url": url, "timeouts": {"connect": "1s", "first_byte": "2s", "idle": "2s", "total": "10s"}},
+            "probe": {"url": url, "timeouts": {"connect": "1s", "first_byte": "12s", "idle": "10s", "total": "20s"}},
+        },
+        "routes": [
+            {"name": "hold", "match": {"path": "/hold"}, "upstream": "hold", **stamped},
+            {"name": "probe", "match": {"path": "/probe"}, "upstream": "probe", **stamped, "on_unknown": "probe", "probe": probe},
+        ],
+    }
+
+
+@asynccontextmanager
+async def stage(stores: Sequence[str], directory: Path, environment: Mapping[str, str]) -> AsyncIterator[Stage]:
+    """The proxies on these stores (`redis`, `sqlite`), with what they need; all ended with the context.
+
+    `environment` is what the proxies get beside this process's own.
+    """
+    built = Stage()
+    async with AsyncExitStack() as stack:
+        await built._open(stores, directory, environment, stack)  # noqa: SLF001 - its own module
+        yield built
