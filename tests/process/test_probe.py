@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -247,18 +248,23 @@ def test_a_proxy_that_dies_while_it_probes_leaves_the_outcome_unknown(
     assert (1, 2) == (len(bookings.of(b"POST")), len(bookings.of(b"GET")))
 
 
+def reads(program: Program) -> float:
+    """How many records the proxy has read, without a wish to take them."""
+    return counted(program.admin, "idemproxy_store_operations_total", operation="read", result="ok")
+
+
 def test_a_reclaim_whose_reply_was_lost_frees_nothing(bookings: Bookings, key: str, tmp_path: Path) -> None:
     """The store does not answer the one who would probe: when it is back, the outcome is as unknown as it was."""
     with redis_server() as server, gate(server.port) as between:
         place = RedisPlace(server.port, between)
         with proxy(*arguments(tmp_path, bookings.url, place.url)) as running:
-            ask(running.url, key)
-            settled = counted(running.admin, "idemproxy_store_operations_total", operation="read")
-            place.stop_before(hashed(key).encode())
+            (fence,) = re.findall('fence="?([0-9]+)', ask(running.url, key).field("Idempotency-Status") or "")
+            looked = reads(running)
+            place.stop_before(fence.encode())  # which the claim of the record names that the first claim has found
             refused = ask(running.url, key)
             place.go_on()
             bookings.answers = True
-            eventually(lambda: counted(running.admin, "idemproxy_store_operations_total", operation="read", result="ok") > settled)
+            eventually(lambda: reads(running) > looked)
             phase = place.phase(key)
             held = ask(running.url, key)
 

@@ -202,15 +202,6 @@ async def test_what_is_refused_changes_nothing(
 
 
 @pytest.mark.parametrize("verb", Verb)
-async def test_a_refused_act_does_not_take_the_renewal_from_a_holder(harness: Harness, store: Store, verb: Verb) -> None:
-    """A holder whose lease is over may still renew it after an act with a wrong fence: nothing was noted."""
-    hold = await brought(harness, store, "lease over")
-    await ACTS[verb](store, ME, hold.fence - 1)
-
-    assert [True] == list(await store.renew([(ME, hold)], LEASE))
-
-
-@pytest.mark.parametrize("verb", Verb)
 async def test_one_of_many_concurrent_acts_is_done(harness: Harness, store: Store, verb: Verb) -> None:
     """Of persons who act on the same fence at once, in two processes, one is told that it is done; the trail has one entry."""
     hold = await brought(harness, store, "unknown")

@@ -8,7 +8,7 @@ import itertools
 import pytest
 
 from idemproxy.core.record import Phase, Record
-from idemproxy.core.transition import Doubt, Found, Granted
+from idemproxy.core.transition import Doubt, Found, Granted, Settled
 from idemproxy.store.base import Store
 from tests.store.harness import Harness
 from tests.store.steps import (
@@ -281,12 +281,29 @@ async def test_nothing_is_renewed_by_an_empty_call(store: Store) -> None:
 # Reading
 
 
-async def test_a_read_changes_nothing(harness: Harness, store: Store) -> None:
-    """Reading an absent record makes none; reading one whose lease is over does not take the renewal from its holder."""
+async def test_a_read_makes_no_record(harness: Harness, store: Store) -> None:
+    """Reading an absent record makes none: the next claim is granted."""
     assert None is await store.read(ME)
+    await granted(store, ME)
+
+
+async def test_a_lease_that_is_over_stays_over(harness: Harness, store: Store) -> None:
+    """A holder that renews too late is told so, whether or not anyone has looked, and may still complete."""
     hold = await granted(store, ME)
     await harness.advance(16)
-    assert [Phase.UNKNOWN] == await phases(store, ME)
 
-    assert [True] == list(await store.renew([(ME, hold)], LEASE))
+    assert [False] == list(await store.renew([(ME, hold)], LEASE))
+    assert [Phase.UNKNOWN] == await phases(store, ME)
+    assert Settled.WRITTEN is await store.complete(ME, hold, completion())
+
+
+async def test_a_claim_that_is_read_back_lasts_from_the_last_asking(harness: Harness, store: Store) -> None:
+    """Asked again by its owner, a claim has its whole lease from then on: the asker counts it so."""
+    asked = ask()
+    first = await granted(store, ME, asked)
+    await harness.advance(10)
+    again = await granted(store, ME, asked)
+    await harness.advance(10)
+
+    assert (first.fence, first.owner) == (again.fence, again.owner)
     assert [Phase.IN_FLIGHT] == await phases(store, ME)

@@ -105,15 +105,6 @@ async def test_what_is_listed_is_what_is_read_but_without_answers(harness: Harne
     assert {of: record and replace(record, answer=None) for of, record in records.items()} == found
 
 
-async def test_a_list_changes_nothing(harness: Harness, store: Store) -> None:
-    """A holder whose lease is over, and who was listed as unknown, may still renew."""
-    hold = await granted(store, identity())
-    await harness.advance(16)
-    assert [Phase.UNKNOWN] == [record.phase for record in (await listed(store)).values()]
-
-    assert [True] == list(await store.renew([(identity(), hold)], LONG))
-
-
 @pytest.mark.parametrize("cursor", ["x", "-1", "1.5", " 1", "²", "1" * 40])
 async def test_a_cursor_that_no_page_gave_is_refused(store: Store, cursor: str) -> None:
     """Text that is no cursor is named in a ValueError that says where cursors come from; the store works on."""
