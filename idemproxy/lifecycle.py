@@ -168,9 +168,12 @@ async def _open_spool(settings: Settings, stack: contextlib.AsyncExitStack) -> S
 
 
 def _spool_check(spool: Spool | None) -> Check:
-    async def check() -> None:
-        if spool is not None and spool.is_full:
+    async def check() -> str | None:
+        if spool is None:
+            return "there is none: an ending that the store does not take is lost"
+        if spool.is_full:
             raise StoreError(f"full: {spool.entries} endings, {spool.bytes} bytes wait for the store")
+        return f"endings that wait for the store: {spool.entries}" if spool.entries else None
 
     return check
 

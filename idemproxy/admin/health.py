@@ -8,8 +8,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-Check: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
-"""Returns when all is well; raises with the reason when it is not."""
+Check: TypeAlias = Callable[[], Coroutine[Any, Any, str | None]]
+"""Returns when all is well, with a line where there is something to say of it; raises with the reason when it is not."""
 
 DEADLINE_SECONDS: Final = 0.8
 """Less than the second that a Kubernetes probe waits by default, so that the reason still arrives."""
@@ -19,13 +19,16 @@ FRESH_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one check found: `reason`, one line, tells what is wrong, None that nothing is."""
+    """What one check found: `reason`, one line, tells what is wrong, None that nothing is; `note`, what else there is to say."""
 
     name: str
     reason: str | None
+    note: str | None = None
 
     def __str__(self) -> str:
-        return f"[+] {self.name} ok" if self.reason is None else f"[-] {self.name}: {self.reason}"
+        if self.reason is not None:
+            return f"[-] {self.name}: {self.reason}"
+        return f"[+] {self.name} ok" if self.note is None else f"[+] {self.name}: {self.note}"
 
 
 class Health:
@@ -74,9 +77,9 @@ class Health:
         deadline = asyncio.timeout(self._deadline)
         try:
             async with deadline:
-                await check()
+                note = await check()
         except Exception as exc:  # noqa: BLE001 - whatever stops a check is its finding
             if deadline.expired():
                 return Finding(name, f"no answer within {self._deadline:g} s")
             return Finding(name, " ".join(str(exc).split()) or type(exc).__name__)
-        return Finding(name, None)
+        return Finding(name, None, note)

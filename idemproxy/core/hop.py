@@ -33,6 +33,9 @@ OURS: Final = frozenset({b"idempotency-status", b"idempotent-replayed", b"proxy-
 # Fields that a client may not have removed by naming them in Connection: dropping them would change what is asked, or of whom.
 _NEVER_NAMED: Final = frozenset({b"host", b"authorization", b"content-type", b"content-encoding"})
 
+WORKFLOW: Final = frozenset({b"workflow-id", b"workflow-step", b"workflow-action"})
+"""What agents tell this proxy about their work; it does not concern the upstream."""
+
 _DROPPED: Final = HOP_BY_HOP | FRAMING | OURS
 
 

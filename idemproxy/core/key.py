@@ -76,6 +76,12 @@ def parse_key(value: bytes) -> str:
     return key.decode("ascii")
 
 
+def spell_key(key: str) -> bytes:
+    """A key as it is forwarded: always the same for one key, whichever spelling came; quoted only where it must be."""
+    bare = key.encode("ascii")
+    return bare if _BARE.fullmatch(bare) else b'"%b"' % re.sub(rb'(["\\])', rb"\\\1", bare)
+
+
 def hash_secretly(text: bytes, secret: bytes | None) -> str:
     """SHA-256 of `text` in hex, or its HMAC when a secret is set: the only form in which keys and scopes are kept."""
     if secret is None:

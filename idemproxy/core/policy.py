@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 
 from idemproxy.core.fingerprint import FingerprintRule
@@ -184,6 +185,26 @@ def compile_path(pattern: str) -> re.Pattern[bytes]:
     if stars:
         expression = expression[: -len(b"/")] + b"(?:/.*)?"
     return re.compile(expression, re.DOTALL)
+
+
+@lru_cache(maxsize=1024)
+def _any_spelling(prefix: bytes) -> re.Pattern[bytes]:
+    """A prefix of a raw path in every spelling that compares as equal."""
+    parts = []
+    for part in re.findall(rb"%..|.", comparable_path(prefix), re.DOTALL):
+        raw = re.escape(part)
+        parts.append(b"(?:%b|(?i:%%%02X))" % (raw, part[0]) if _UNRESERVED.fullmatch(part) else b"(?i:%b)" % raw)
+    return re.compile(b"".join(parts))
+
+
+def without_prefix(target: bytes, prefix: bytes) -> bytes:
+    """A raw target without a prefix that its path has, however it is spelled; it begins with a slash."""
+    if target.startswith(prefix):
+        rest = target[len(prefix) :]
+    else:
+        found = _any_spelling(prefix).match(target)
+        rest = target if found is None else target[found.end() :]
+    return rest if rest.startswith(b"/") else b"/" + rest  # the prefix took the slash with it
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,10 @@ class AnswerReader:
             self.fail(Unsure(f"the upstream's answer is not valid HTTP: {exc}", "http_protocol_error"))
             self.surplus = True
         if self.head is None and self._head_bytes > MAX_HEAD:
-            self.fail(Unsure(f"the head of the upstream's answer exceeds {MAX_HEAD} bytes", "http_response_header_section_size"))
+            self._fail_over_long()
+
+    def _fail_over_long(self) -> None:
+        self.fail(Unsure(f"the head of the upstream's answer exceeds {MAX_HEAD} bytes", "http_response_header_section_size"))
 
     def end_of_connection(self) -> None:
         """The upstream has said all: an answer that is delimited by the end of the connection is whole now."""
@@ -113,6 +116,9 @@ class AnswerReader:
             self.fail(Unsure(f"the upstream's status {status} is not valid", "http_protocol_error"))
             return
         fields = tuple(self._fields)
+        if sum(len(name) + len(value) for name, value in fields) > MAX_HEAD:
+            self._fail_over_long()
+            return
         lengths = field_values(fields, b"content-length")
         codings = field_values(fields, b"transfer-encoding")
         bodiless = self._to_head or status in {204, 304}

@@ -89,6 +89,7 @@ class Connection(asyncio.Protocol):
         self._started = self._active = now
         self._unwritten = 0
         self._relaying = False
+        self._uploading = False
         self._timer = self._loop.call_at(now + min(timeouts.first_byte, timeouts.idle, timeouts.total), self._watch_the_clock)
 
     def write_first(self, data: bytes) -> None:
@@ -147,6 +148,16 @@ class Connection(asyncio.Protocol):
         """From here on the answer is passed on as it comes: the total timeout ends, silence still counts."""
         self._relaying = True
 
+    def upload(self, *, under_way: bool) -> None:
+        """While the request is still coming from the client, the upstream's silence is no fault of its own."""
+        self._uploading = under_way
+        self._active = self._loop.time()
+
+    def fail(self, outcome: Unsure) -> None:
+        """Give the exchange up, for a reason of this side's."""
+        self._fail(outcome)
+        self._transport.abort()
+
     def end(self) -> None:
         """Close the books on this exchange."""
         self._idle = True
@@ -201,11 +212,11 @@ class Connection(asyncio.Protocol):
         if not self._relaying:
             limits.append((self._started + self._timeouts.total, "the attempt took too long", "http_response_timeout"))
         at, reason, error = min(limits)
-        if at <= now and not self._reading_paused:
-            self._fail(Unsure(reason, error, 504))
-            self._transport.abort()
+        waits_for_us = self._reading_paused or (self._uploading and not unwritten)
+        if at <= now and not waits_for_us:
+            self.fail(Unsure(reason, error, 504))
             return
-        self._timer = self._loop.call_at(now + silence if self._reading_paused else at, self._watch_the_clock)
+        self._timer = self._loop.call_at(now + silence if waits_for_us else at, self._watch_the_clock)
 
     # What the transport tells.
 

@@ -205,7 +205,7 @@ class Exchange:
             reply.set_result(relayed(head, relay, settlement, forwarded, _told(call, hold, forwarded.seconds)))
 
         with self._leases.keep(call.identity, hold, lease):
-            attempted = await attempt(self._pools[call.route.upstream], call.request, call.route, lease, begin_relay)
+            attempted = await attempt(self._pools[call.route.upstream], call.request, call.key, call.route, lease, begin_relay)
             settlement, ending = conclude(attempted.result, attempted.answer, policy, before)
             settled = await self._settler.settle(call.identity, hold, ending)
         if attempted.relay is not None:

@@ -31,6 +31,9 @@ MAX_WAIT: Final = 120.0
 LARGE: Final = 256 * KIB
 """From this size on a body's fingerprint is taken in a thread, so that it does not hold up other requests."""
 
+RESERVED: Final = b"/_idemproxy/"
+"""What begins so never reaches an upstream."""
+
 _WAIT_PREFERENCE = re.compile(rb"(?:^|[,;])\s*wait\s*=\s*\"?(\d{1,6})\"?\s*(?:$|[,;])", re.IGNORECASE)
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -68,9 +71,12 @@ def arrive(http: web.BaseRequest, routes: Sequence[Route], secret: bytes | None)
     """Find the route, the key and the scope. Raises RefusedError."""
     target = http.raw_path.encode("utf-8", "surrogateescape")
     request = Request(http.method, target, http.raw_headers)
-    if not target.startswith(b"/"):
-        detail = "The request target is not a path: send it in origin form, as in `POST /charges`."
+    if not target.startswith(b"/") or request.method == "CONNECT":
+        detail = "This is no proxy for CONNECT or absolute targets: send a path, as in `POST /charges`."
         raise RefusedError(problem(Slug.BAD_REQUEST, detail), close=True)
+    if target.startswith(RESERVED):
+        detail = f"Paths below {RESERVED.decode('ascii')} are this proxy's own, and there is nothing at this one."
+        raise RefusedError(problem(Slug.NO_ROUTE, detail), close=True)
     if not _is_plainly_framed(request):
         detail = "The request's body has a transfer coding other than chunked, so nothing was sent."
         raise RefusedError(problem(Slug.BAD_REQUEST, detail), close=True)
@@ -99,8 +105,11 @@ def arrive(http: web.BaseRequest, routes: Sequence[Route], secret: bytes | None)
     return Covered(request, route, Identity(scope, route.upstream, hash_secretly(key.encode("ascii"), secret)), key)
 
 
-async def read_body(http: web.BaseRequest, covered: Covered) -> Request:
-    """The request with its body. Raises RefusedError when it is too long or broken; nothing is stored by then."""
+async def read_body(http: web.BaseRequest, covered: Covered, patience: float) -> Request:
+    """The request with its body. Raises RefusedError when it is too long or broken; nothing is stored by then.
+
+    `patience`: how many seconds may pass without any of it.
+    """
     limit = covered.route.policy.max_request_body
     if (http.content_length or 0) > limit:
         raise _too_large(covered.route)
@@ -108,11 +117,14 @@ async def read_body(http: web.BaseRequest, covered: Covered) -> Request:
     pieces = []
     size = 0
     try:
-        while piece := await http.content.readany():
+        while piece := await next_piece(http, patience):
             size += len(piece)
             if size > limit:
                 raise _too_large(covered.route)
             pieces.append(piece)
+    except TimeoutError as exc:
+        detail = f"Nothing of the request body came for {patience:g} s, so nothing was sent."
+        raise RefusedError(problem(Slug.BAD_REQUEST, detail), covered.route.name, close=True) from exc
     except web.RequestPayloadError as exc:
         detail = "The request body is broken off or wrongly framed, so nothing was sent."
         raise RefusedError(problem(Slug.BAD_REQUEST, detail), covered.route.name, close=True) from exc
@@ -142,6 +154,14 @@ async def take_fingerprint(request: Request, route: Route) -> str:
     if len(request.body) < LARGE:
         return fingerprint(request, policy.fingerprint, max_decoded=policy.max_request_body)
     return await asyncio.to_thread(fingerprint, request, policy.fingerprint, max_decoded=policy.max_request_body)
+
+
+async def next_piece(http: web.BaseRequest, patience: float) -> bytes:
+    """The next piece of the client's body, b"" at its end. Raises TimeoutError when none comes for `patience` seconds."""
+    if http.content.is_eof():
+        return http.content.read_nowait()  # it was all here, as is usual: no need for a timer
+    async with asyncio.timeout(patience):
+        return await http.content.readany()
 
 
 async def answer_expectation(http: web.BaseRequest, request: Request) -> None:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
-from aiohttp import web
+from aiohttp import StreamReader, web
 
+from idemproxy.core.policy import Timeouts
 from idemproxy.core.problem import Slug, problem
 from idemproxy.observe.observation import Observation, Outcome, Result
 from idemproxy.proxy.exchange import Call, Journey
@@ -36,11 +37,15 @@ class Visit:
 
     method: str
     path: str
+    content: StreamReader
     started: float
     route: str = "-"
+    outcome: Outcome = Outcome.REFUSED
+    """What the request has come to if its client leaves now."""
+    patience: float = Timeouts().idle
     covered: Covered | None = None
     journey: Journey | None = None
-    request_bytes: int = 0
+    told: bool = False
 
 
 class Listener:
@@ -69,7 +74,9 @@ class Listener:
 
     async def handle(self, http: web.BaseRequest) -> web.StreamResponse:
         """One request, from its head to the last byte of its reply."""
-        visit = Visit(http.method, http.raw_path.partition("?")[0], perf_counter())
+        path = http.raw_path.partition("?")[0]
+        visible = path if path.startswith("/") else "-"  # a target of another form may hold credentials
+        visit = Visit(http.method, visible, http.content, perf_counter())
         self.active += 1
         try:
             return await self._visit(http, visit)
@@ -87,12 +94,18 @@ class Listener:
     async def _visit(self, http: web.BaseRequest, visit: Visit) -> web.StreamResponse:
         try:
             arrived = self._arrive(http, visit)
-            if isinstance(arrived, Passing):
-                async with pass_through(http, arrived, self._pools[arrived.route.upstream]) as reply:
-                    return await self._send(http, visit, reply)
-            return await self._send(http, visit, await self._journey(http, visit, arrived))
+            if isinstance(arrived, Covered):
+                return await self._send(http, visit, await self._journey(http, visit, arrived))
+            async with pass_through(http, arrived, self._pools[arrived.route.upstream]) as reply:
+                return await self._send(http, visit, reply)
         except RefusedError as exc:
             return await self._send(http, visit, refusal(exc.problem, Outcome.REFUSED, close=exc.close))
+        except (ConnectionError, asyncio.CancelledError) as exc:  # before there was a reply
+            if visit.journey is None and not visit.told:
+                self._tell(visit, Reply(CLIENT_GONE, b"", visit.outcome), CLIENT_GONE, 0)
+            if isinstance(exc, asyncio.CancelledError):
+                raise
+            return self._close
 
     def _arrive(self, http: web.BaseRequest, visit: Visit) -> Passing | Covered:
         if self.draining:
@@ -104,12 +117,14 @@ class Listener:
             visit.route = exc.route
             raise
         visit.route = arrived.route.name
+        visit.patience = self._pools[arrived.route.upstream].upstream.timeouts.idle
+        if isinstance(arrived, Passing):
+            visit.outcome = arrived.outcome
         return arrived
 
     async def _journey(self, http: web.BaseRequest, visit: Visit, covered: Covered) -> Reply:
         visit.covered = covered
-        request = await read_body(http, covered)
-        visit.request_bytes = len(request.body)
+        request = await read_body(http, covered, visit.patience)
         fingerprint = await take_fingerprint(request, covered.route)
         wait = wait_of(request, covered.route)
         call = Call(stamped(request, covered), covered.route, covered.identity, covered.key, fingerprint, wait)
@@ -121,11 +136,9 @@ class Listener:
             raise
 
     async def _send(self, http: web.BaseRequest, visit: Visit, reply: Reply) -> web.StreamResponse:
-        status = reply.status
-        written = 0
-        keep_alive = False
+        status, written, keep_alive = reply.status, 0, False
         try:
-            keep_alive, written = await send(http, reply)
+            keep_alive, written = await send(http, reply, visit.patience)
         except BrokenOffError:
             reply = replace(reply, outcome=Outcome.UNKNOWN if visit.covered else reply.outcome, forwarded=_broken(reply))
         except (ConnectionError, asyncio.CancelledError) as exc:
@@ -133,7 +146,6 @@ class Listener:
             if isinstance(exc, asyncio.CancelledError):
                 raise
         finally:
-            visit.request_bytes = http.content.total_bytes  # of a body that passed through, or was not read to its end, too
             self._tell(visit, reply, status, written)
         return self._keep if keep_alive else self._close
 
@@ -146,6 +158,7 @@ class Listener:
             self._tell(visit, reply, CLIENT_GONE, 0)
 
     def _tell(self, visit: Visit, reply: Reply, status: int, written: int) -> None:
+        visit.told = True
         forwarded = reply.forwarded
         identity = visit.covered.identity if visit.covered else None
         self._observe(
@@ -156,7 +169,7 @@ class Listener:
                 status=status,
                 outcome=reply.outcome,
                 seconds=perf_counter() - visit.started,
-                request_bytes=visit.request_bytes,
+                request_bytes=visit.content.total_bytes,
                 response_bytes=written,
                 result=forwarded.result if forwarded else None,
                 attempt_seconds=forwarded.seconds if forwarded else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import struct
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
+from idemproxy.core.policy import KIB
 from idemproxy.proxy.reply import BrokenOffError
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from idemproxy.proxy.reply import Reply, Source
 
 _BODILESS: Final = frozenset({204, 304})
+_SMALL: Final = 32 * KIB
 _NOTHING_LINGERS: Final = struct.pack("ii", 1, 0)
 """As SO_LINGER: what is closed is reset."""
 
@@ -73,20 +76,24 @@ def frame(http: web.BaseRequest, reply: Reply) -> Framing:
     return Framing(lines, chunked, keep_alive, bodiless)
 
 
-async def send(http: web.BaseRequest, reply: Reply) -> tuple[bool, int]:
+async def send(http: web.BaseRequest, reply: Reply, patience: float) -> tuple[bool, int]:
     """Write the reply; whether the connection may stay open, and how many bytes of body were written.
 
-    Raises ConnectionError when the client has gone, and BrokenOffError, with the connection cut, when the body was not whole.
+    Raises ConnectionError when the client has gone, or has taken nothing for `patience` seconds, and BrokenOffError, with the
+    connection cut, when the body was not whole.
     """
     framing = frame(http, reply)
     head = b"HTTP/1.1 %d %b%b\r\n" % (reply.status, reply.head, framing.lines)
     if isinstance(reply.body, bytes):
         body = b"" if framing.bodiless else reply.body
-        await http.writer.write(head + body)
+        if len(body) < _SMALL:
+            await http.writer.write(head + body)  # into a buffer that is empty, and so does not wait for the client
+        else:
+            await _write(http, head + body, patience)
         return framing.keep_alive, len(body)
     try:
         await http.writer.write(head)
-        return framing.keep_alive, await _pass_on(http, reply.body, framing)
+        return framing.keep_alive, await _pass_on(http, reply.body, framing, patience)
     except BrokenOffError:
         _cut(http, reset=reply.length is None and not framing.chunked)
         raise
@@ -94,16 +101,26 @@ async def send(http: web.BaseRequest, reply: Reply) -> tuple[bool, int]:
         reply.body.leave()
 
 
-async def _pass_on(http: web.BaseRequest, body: Source, framing: Framing) -> int:
+async def _pass_on(http: web.BaseRequest, body: Source, framing: Framing, patience: float) -> int:
     """Write a body as it arrives, at the pace of the slower side; how many bytes it had."""
     written = 0
     while piece := await body.take():
         if not framing.bodiless:
             written += len(piece)
-            await http.writer.write(b"%x\r\n%b\r\n" % (len(piece), piece) if framing.chunked else piece)
+            await _write(http, b"%x\r\n%b\r\n" % (len(piece), piece) if framing.chunked else piece, patience)
     if framing.chunked:
         await http.writer.write(b"0\r\n\r\n")
     return written
+
+
+async def _write(http: web.BaseRequest, data: bytes, patience: float) -> None:
+    """Write, and wait until the client takes it; one that takes nothing for so long is gone."""
+    try:
+        async with asyncio.timeout(patience):
+            await http.writer.write(data)
+    except TimeoutError as exc:
+        _cut(http, reset=True)
+        raise ConnectionAbortedError("the client has stopped reading") from exc
 
 
 def _cut(http: web.BaseRequest, *, reset: bool) -> None:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from idemproxy.core.hop import end_to_end
 from idemproxy.core.message import field_values
+from idemproxy.core.outcome import Unsure
 from idemproxy.core.record import head_bytes
 from idemproxy.core.replay import status_lines
 from idemproxy.observe.observation import Outcome
 from idemproxy.proxy.answers import not_sent, outcome_unknown
 from idemproxy.proxy.connection import UnsureError
-from idemproxy.proxy.inbound import answer_expectation
+from idemproxy.proxy.inbound import answer_expectation, next_piece
 from idemproxy.proxy.pool import NotSentError
 from idemproxy.proxy.reply import BrokenOffError, Reply
 from idemproxy.proxy.upstream import request_head, start_on
@@ -59,7 +60,9 @@ async def pass_through(http: web.BaseRequest, passing: Passing, pool: Pool) -> A
     try:
         connection.relay()
         if http.body_exists:
-            upload = asyncio.create_task(_upload(http, passing, connection, chunked=framing == _CHUNKED))
+            connection.upload(under_way=True)
+            patience = pool.upstream.timeouts.idle
+            upload = asyncio.create_task(_upload(http, passing, connection, patience, chunked=framing == _CHUNKED))
         reply = await _reply(passing, connection)
         whole = upload is None or (upload.done() and upload.result())
         yield reply if whole else replace(reply, close=True)
@@ -94,16 +97,17 @@ def _framing(http: web.BaseRequest, passing: Passing) -> bytes | None:
     return None if http.content_length is None else b"Content-Length: %d" % http.content_length
 
 
-async def _upload(http: web.BaseRequest, passing: Passing, connection: Connection, *, chunked: bool) -> bool:
+async def _upload(http: web.BaseRequest, passing: Passing, connection: Connection, patience: float, *, chunked: bool) -> bool:
     """Pass the client's body on at the upstream's pace; whether it was whole. One that breaks off breaks the attempt off too."""
     try:
         await answer_expectation(http, passing.request)
-        while piece := await http.content.readany():
+        while piece := await next_piece(http, patience):
             connection.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
             await connection.drain()
         if chunked:
             connection.write(b"0\r\n\r\n")
     except Exception:  # noqa: BLE001 - whatever ends the client's body early, the upstream must not take it for whole
-        connection.abort()
+        connection.fail(Unsure("the client did not send the whole of its body", "http_request_error"))
         return False
+    connection.upload(under_way=False)
     return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import TYPE_CHECKING, Final, Protocol
 from uuid import uuid4
 
@@ -46,10 +47,13 @@ class Source(Protocol):
 class Relay:
     """A body on its way from an attempt to a client, piece by piece, at the client's pace.
 
-    The attempt `put`s, and is not kept waiting by a client that has left; the client's side `take`s.
+    The attempt `put`s, and the client's side `take`s. A client that takes nothing for `patience` seconds, or that has let the
+    attempt wait for ten times as long altogether, has left, too: it must not hold up what has to be settled.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, patience: float) -> None:
+        self._patience = patience
+        self._budget = 10 * patience
         self._pieces: deque[bytes] = deque()
         self._put = asyncio.Event()
         self._taken = asyncio.Event()
@@ -57,22 +61,21 @@ class Relay:
         self._ended = False
         self._broken = False
 
-    async def put(self, piece: bytes, patience: float) -> None:
-        """Hand over a piece and wait until it is taken, or nobody is there to take it.
-
-        A client that takes nothing for `patience` seconds has left, too: it must not hold up what has to be settled.
-        """
+    async def put(self, piece: bytes) -> None:
+        """Hand over a piece and wait until it is taken, or nobody is there to take it."""
         if self._left:
             return
         self._pieces.append(piece)
         self._taken.clear()
         self._put.set()
+        waiting_since = monotonic()
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(min(self._patience, self._budget)):
                 await self._taken.wait()
         except TimeoutError:
             self.leave()
             self.end(broken=True)
+        self._budget -= monotonic() - waiting_since
 
     def end(self, *, broken: bool) -> None:
         """No more pieces; `broken` when the body is not whole."""

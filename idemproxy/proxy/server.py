@@ -63,5 +63,5 @@ class _Unreadable(Written):
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
         """Write the refusal."""
         detail = "The request is not valid HTTP/1.1, or a line of it is too long, so nothing was sent."
-        await send(request, refusal(problem(Slug.BAD_REQUEST, detail), Outcome.REFUSED, close=True))
+        await send(request, refusal(problem(Slug.BAD_REQUEST, detail), Outcome.REFUSED, close=True), 10.0)
         return None

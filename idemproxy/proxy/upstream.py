@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from idemproxy.core.hop import FRAMING, dropped_names, end_to_end
+from idemproxy.core.hop import FRAMING, WORKFLOW, dropped_names, end_to_end
+from idemproxy.core.key import spell_key
 from idemproxy.core.message import Answer, field_values
 from idemproxy.core.outcome import Answered, AttemptResult, NeverSent
-from idemproxy.core.policy import ForwardKey
+from idemproxy.core.policy import ForwardKey, without_prefix
 from idemproxy.proxy.answer_reader import AnswerHead
 from idemproxy.proxy.connection import UnsureError
 from idemproxy.proxy.pool import NotSentError
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from idemproxy.core.message import Request
-    from idemproxy.core.policy import Route, Upstream
+    from idemproxy.core.policy import Policy, Route, Upstream
     from idemproxy.proxy.connection import Connection
     from idemproxy.proxy.lease import Lease
     from idemproxy.proxy.pool import Pool
@@ -40,6 +41,7 @@ class Attempted:
 async def attempt(
     pool: Pool,
     request: Request,
+    key: str,
     route: Route,
     lease: Lease,
     begin_relay: Callable[[AnswerHead, Relay], None],
@@ -51,7 +53,7 @@ async def attempt(
     """
     relay: Relay | None = None
     try:
-        connection = await _send_once(pool, request, route, lease)
+        connection = await _send_once(pool, request, key, route, lease)
     except NotSentError as exc:
         return Attempted(exc.outcome)
     try:
@@ -59,9 +61,9 @@ async def attempt(
         limit = route.policy.max_stored_body
         body = None if _streams(head, limit) else await connection.read_whole(limit)
         if body is None:
-            relay = Relay()
+            relay = Relay(pool.upstream.timeouts.idle)
             begin_relay(head, relay)
-            body = await _relay(connection, relay, limit, pool.upstream.timeouts.idle)
+            body = await _relay(connection, relay, limit)
     except UnsureError as exc:
         return Attempted(exc.outcome, relay=relay)
     finally:
@@ -74,9 +76,9 @@ def judged(head: AnswerHead) -> Answered:
     return Answered(head.status, has_retry_after=bool(field_values(head.fields, b"retry-after")))
 
 
-async def _send_once(pool: Pool, request: Request, route: Route, lease: Lease) -> Connection:
+async def _send_once(pool: Pool, request: Request, key: str, route: Route, lease: Lease) -> Connection:
     """Write the whole request. Raises NotSentError; what fails after this has returned may have been executed."""
-    head = request_head(request, route, pool.upstream, _whole_body_framing(request))
+    head = request_head(request, route, pool.upstream, _whole_body_framing(request), key)
     return await start_on(pool, request, head + request.body, lease)
 
 
@@ -103,14 +105,14 @@ async def start_on(pool: Pool, request: Request, data: bytes, lease: Lease | Non
             return connection
 
 
-async def _relay(connection: Connection, relay: Relay, limit: int, patience: float) -> bytes:
+async def _relay(connection: Connection, relay: Relay, limit: int) -> bytes:
     """Pass the body on piece by piece; what was read of it, up to the piece that made it longer than `limit`."""
     connection.relay()
     kept = bytearray()
     while piece := await connection.read():
         if len(kept) <= limit:
             kept += piece
-        await relay.put(piece, patience)
+        await relay.put(piece)
     return bytes(kept)
 
 
@@ -126,35 +128,56 @@ def _whole_body_framing(request: Request) -> bytes | None:
     return b"Content-Length: %d" % len(request.body) if request.body or announced else None
 
 
-def request_head(request: Request, route: Route, upstream: Upstream, framing: bytes | None) -> bytes:
+def request_head(request: Request, route: Route, upstream: Upstream, framing: bytes | None, key: str | None = None) -> bytes:
     """The request line and fields as the upstream gets them, with the empty line.
 
-    Order, case and repeats are the client's. What changes: `Host` is the upstream's, hop-by-hop fields and the key go (or the
-    key is forwarded as the route says), and the framing, one field line without CRLF or None, stands where the client's stood.
+    Order, case and repeats are the client's. What changes: `Host` is the upstream's, what is for this proxy or this hop goes, and
+    the key, where the route forwards one, and the framing (one field line without CRLF, or None) stand where the client's stood.
     """
-    key_name = route.policy.key.header
-    forward_key = route.policy.forward_key
-    dropped = dropped_names(request.fields)
-    target = request.target.removeprefix(route.strip_prefix) if route.strip_prefix else request.target
-    if not target.startswith(b"/"):
-        target = b"/" + target  # the stripped prefix took the slash with it
+    policy = route.policy
+    target = without_prefix(request.target, route.strip_prefix) if route.strip_prefix else request.target
     lines = [b"%b %b%b HTTP/1.1" % (request.method.encode("ascii"), upstream.base_path, target)]
-    # An HTTP/1.0 client may leave Host out; what goes out is HTTP/1.1, which may not (RFC 9112, section 3.2).
-    fields = request.fields if field_values(request.fields, b"host") else ((b"Host", b""), *request.fields)
-    for name, value in fields:
+    told = {b"host": (b"Host", upstream.authority)} | _key_field(policy, key)
+    dropped = _not_forwarded(request, policy)
+    for name, value in request.fields:
         lowered = name.lower()
         if lowered in FRAMING:
-            if framing is not None:
-                lines.append(framing)
-                framing = None
-        elif lowered == b"host":
-            lines.append(b"%b: %b" % (name, upstream.authority))
-        elif lowered == key_name and forward_key is not ForwardKey.SAME:
-            if isinstance(forward_key, bytes):
-                lines.append(b"%b: %b" % (forward_key, value))
-        elif lowered not in dropped and lowered != b"expect":  # the expectation has been answered by us
+            lines.extend([framing] if framing is not None else [])
+            framing = None
+        elif lowered in told:
+            new_name, new_value = told.pop(lowered)
+            lines.append(b"%b: %b" % (name if new_name.lower() == lowered else new_name, new_value))
+        elif lowered not in dropped:
             lines.append(b"%b: %b" % (name, value))
-    if framing is not None:
-        lines.append(framing)
+    # An HTTP/1.0 client may leave out Host, which HTTP/1.1 needs; and an operation may be named otherwise than by the key's field.
+    lines[1:1] = [b"%b: %b" % field for field in told.values()]
+    lines.extend([framing] if framing is not None else [])
     lines.append(b"\r\n")
     return b"\r\n".join(lines)
+
+
+def _key_field(policy: Policy, key: str | None) -> dict[bytes, tuple[bytes, bytes]]:
+    """What the upstream is told of the key, in one spelling for all tries: the field it stands for, its name and its value."""
+    if key is None or policy.forward_key is ForwardKey.STRIP:
+        return {}
+    renamed = policy.forward_key if isinstance(policy.forward_key, bytes) else policy.key.header.title()
+    return {policy.key.header: (renamed, spell_key(key))}
+
+
+def _not_forwarded(request: Request, policy: Policy) -> frozenset[bytes]:
+    """The fields that stay here, and those that are told anew.
+
+    What names the operation is never this hop's alone, whatever the client lists in `Connection`.
+    """
+    stamp = policy.stamp.name.lower().encode("ascii") if policy.stamp is not None and policy.stamp.place == "header" else b""
+    match policy.forward_key:
+        case ForwardKey.SAME:
+            ours = _OURS
+        case ForwardKey.STRIP:
+            ours = _OURS | {policy.key.header}
+        case renamed:
+            ours = _OURS | {policy.key.header, renamed.lower()}  # the key goes out under the other name, and once
+    return (dropped_names(request.fields) - {policy.key.header, stamp}) | ours
+
+
+_OURS: Final = WORKFLOW | {b"expect", b"host"}  # the expectation has been answered by us
