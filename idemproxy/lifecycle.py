@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import secrets
 import signal
-import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 from urllib.parse import parse_qs, urlsplit
@@ -23,8 +23,10 @@ from idemproxy.admin.app import admin_server
 from idemproxy.admin.health import Check, Health
 from idemproxy.admin.records import Records
 from idemproxy.config.settings import Address, Settings, StoreSettings
-from idemproxy.core.transition import Doubt
+from idemproxy.core.record import Identity
+from idemproxy.core.transition import Doubt, Hold
 from idemproxy.observe.access_log import AccessLog, Outlet
+from idemproxy.observe.log import Lines
 from idemproxy.observe.metrics import Metrics
 from idemproxy.observe.observation import Observation
 from idemproxy.proxy.exchange import Exchange
@@ -34,6 +36,7 @@ from idemproxy.proxy.orphans import Owner, mark_orphans
 from idemproxy.proxy.pool import Pool
 from idemproxy.proxy.settler import Settler
 from idemproxy.store.base import Store, StoreError
+from idemproxy.store.base_host import host_clock
 from idemproxy.store.measured import MeasuredStore
 from idemproxy.store.spool import Spool
 
@@ -55,13 +58,26 @@ class NotStartedError(Exception):
 
 def run(settings: Settings) -> int:
     """Serve until a signal comes; the exit code."""
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
+    _open_standard_streams()
+    outlet = Outlet(2)
+    logging.basicConfig(level=logging.INFO, handlers=[Lines(outlet, as_json=settings.log_format == "json")], force=True)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(_serve(settings))
     except (NotStartedError, StoreError) as exc:
         _log.error("%s", exc)
         return EXIT_NOT_STARTED
+    finally:
+        outlet.close(1.0)
+
+
+def _open_standard_streams() -> None:
+    """Let no socket become one of the three standard streams: uvloop ends the process over that, and others write to it."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number is this one
 
 
 def open_store(settings: StoreSettings) -> Store:
@@ -71,7 +87,7 @@ def open_store(settings: StoreSettings) -> Store:
         case "sqlite":
             from idemproxy.store.sqlite import SqliteStore  # noqa: PLC0415
 
-            return SqliteStore(rest.removeprefix("/"), clock=_now)
+            return SqliteStore(rest.removeprefix("/"), clock=host_clock())
         case "redis" | "unix":
             from idemproxy.store.redis import RedisStore  # noqa: PLC0415
 
@@ -79,6 +95,7 @@ def open_store(settings: StoreSettings) -> Store:
         case "memory":
             from idemproxy.store.memory import MemoryStore  # noqa: PLC0415
 
+            _log.warning("the store is this process's memory: for tests only, every record goes with the process")
             return MemoryStore(_now)
         case _:
             raise NotStartedError(f"store.url: no store is called {scheme!r}")
@@ -93,7 +110,7 @@ def _store_name(settings: StoreSettings) -> str:
 
 
 def _now() -> int:
-    """The wall clock in microseconds, for the stores whose clock is this machine's."""
+    """The wall clock in microseconds, for the store in memory."""
     return time.time_ns() // 1000
 
 
@@ -134,13 +151,16 @@ async def _serve(settings: Settings) -> int:
         listener.draining = True
         server.close()
         unfinished = await _drain(listener, exchange, signals, settings.drain)
-        if unfinished:
-            await _give_up(leases, settler)
+        held = leases.held() if unfinished else []
+        await _give_up(held, settler)
         await listener.server.shutdown(timeout=0.1)
-        if unfinished:
-            _log.error("ended with %d requests under way; those that were forwarded are unknown", unfinished)
+        if held:
+            _log.error("ended with %d attempts under way: they are unknown", len(held))
             return EXIT_UNFINISHED
-    _log.info("drained")
+    if unfinished:
+        _log.warning("drained; %d clients were cut off, with nothing under way for them", unfinished)
+    else:
+        _log.info("drained")
     return EXIT_DRAINED
 
 
@@ -185,11 +205,11 @@ async def _ended(task: asyncio.Task[None]) -> None:
         await task
 
 
-async def _give_up(leases: Leases, settler: Settler) -> None:
+async def _give_up(held: Sequence[tuple[Identity, Hold]], settler: Settler) -> None:
     """Mark what is still forwarded as unknown, since nobody will be here to tell its outcome."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(LAST_WORDS):
-            await asyncio.gather(*(settler.settle(identity, hold, Doubt()) for identity, hold in leases.held()))
+            await asyncio.gather(*(settler.settle(identity, hold, Doubt()) for identity, hold in held))
 
 
 @contextlib.asynccontextmanager
@@ -200,7 +220,7 @@ async def _observers(
     if not settings.access_log:
         yield metrics.observe
         return
-    outlet = Outlet(sys.stdout.fileno())
+    outlet = Outlet(1)
     log = AccessLog(outlet, loop.call_later, time.time)
 
     def observe(observation: Observation) -> None:
@@ -259,12 +279,13 @@ async def _finish(listener: Listener, exchange: Exchange) -> None:
 
 
 class _Signals:
-    """SIGTERM and SIGINT: the first asks for an end, the second does not wait for it."""
+    """SIGTERM and SIGINT: the first asks for an end, the second does not wait for it. SIGHUP, the terminal's end, is none."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._arrived = asyncio.Queue[int]()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._arrived.put_nowait, number)
+        loop.add_signal_handler(signal.SIGHUP, _log.warning, "SIGHUP: a changed configuration needs a restart")
 
     async def first(self) -> None:
         """Return when the run is to end."""

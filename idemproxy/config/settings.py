@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from idemproxy.core.policy import Route, Upstream
 
@@ -40,6 +41,8 @@ class Settings:
     routes: tuple[Route, ...]
     profiles: Mapping[str, str]
     access_log: bool = True
+    log_format: Literal["text", "json"] = "text"
+    """Of the lines on standard error."""
     key_secret: bytes | None = field(default=None, repr=False)
     admin_token: bytes | None = field(default=None, repr=False)
     """What the records ask for on the admin listener. Without one they are served on loopback only."""

@@ -10,19 +10,21 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import StreamReader, web
 
 from idemproxy.core.policy import Timeouts
-from idemproxy.core.problem import Slug, problem
+from idemproxy.core.problem import Executed, Slug, problem
+from idemproxy.core.replay import status_lines
 from idemproxy.observe.observation import Observation, Outcome, Result
 from idemproxy.proxy.exchange import Call, Journey
 from idemproxy.proxy.inbound import Covered, Passing, RefusedError, arrive, read_body, stamped, take_fingerprint, wait_of
 from idemproxy.proxy.outbound import Written, send
 from idemproxy.proxy.passthrough import pass_through
 from idemproxy.proxy.reply import BrokenOffError, Reply, refusal
-from idemproxy.proxy.server import Server
+from idemproxy.server import Server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from idemproxy.core.policy import Route
+    from idemproxy.core.problem import Problem
     from idemproxy.proxy.exchange import Exchange
     from idemproxy.proxy.pool import Pool
     from idemproxy.proxy.reply import Forwarded
@@ -70,7 +72,7 @@ class Listener:
         self.active = 0
         self._idle = asyncio.Event()
         # A handler whose client has left is cancelled: it only waits for a journey, or belongs to a request that passes through.
-        self.server = Server(self.handle, handler_cancellation=True, auto_decompress=False, access_log=None)
+        self.server = Server(self.handle, self._note, handler_cancellation=True, auto_decompress=False, access_log=None)
 
     async def handle(self, http: web.BaseRequest) -> web.StreamResponse:
         """One request, from its head to the last byte of its reply."""
@@ -156,6 +158,12 @@ class Listener:
             if not isinstance(reply.body, bytes):
                 reply.body.leave()
             self._tell(visit, reply, CLIENT_GONE, 0)
+
+    def _note(self, found: Problem, written: int) -> bytes:
+        """Tell of a request that could not be read, or that met a fault; the field lines of its answer that are ours."""
+        outcome = Outcome.UNKNOWN if found.kind.executed is Executed.UNKNOWN else Outcome.REFUSED
+        self._observe(Observation("-", "-", "-", found.status, outcome, 0.0, 0, written, slug=found.slug))
+        return status_lines(outcome.value)
 
     def _tell(self, visit: Visit, reply: Reply, status: int, written: int) -> None:
         visit.told = True

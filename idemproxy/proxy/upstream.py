@@ -149,7 +149,7 @@ def request_head(request: Request, route: Route, upstream: Upstream, framing: by
             lines.append(b"%b: %b" % (name if new_name.lower() == lowered else new_name, new_value))
         elif lowered not in dropped:
             lines.append(b"%b: %b" % (name, value))
-    # An HTTP/1.0 client may leave out Host, which HTTP/1.1 needs; and an operation may be named otherwise than by the key's field.
+    # An HTTP/1.0 client may leave out Host, which HTTP/1.1 needs; and the operation may be named by other fields than the key's.
     lines[1:1] = [b"%b: %b" % field for field in told.values()]
     lines.extend([framing] if framing is not None else [])
     lines.append(b"\r\n")

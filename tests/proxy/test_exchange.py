@@ -1,0 +1,202 @@
+"""The journey, step by step, on a store whose moments the test chooses: who else acts in between, and which replies are lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+from idemproxy.core.message import Request
+from idemproxy.core.policy import OnUnknown, Policy, Route, Upstream
+from idemproxy.core.record import MICROSECONDS, Identity, Phase, Record
+from idemproxy.core.transition import Acted, Ask, Completion, Doubt, Found, Granted, Hold, Settled
+from idemproxy.observe.metrics import Metrics
+from idemproxy.proxy.exchange import Call, Exchange
+from idemproxy.proxy.lease import Leases
+from idemproxy.proxy.orphans import Owner
+from idemproxy.proxy.pool import Pool
+from idemproxy.proxy.reply import Reply
+from idemproxy.proxy.settler import Settler
+from idemproxy.store.base import StoreUncertainError
+from idemproxy.store.memory import MemoryStore
+from tests.servers import free_port
+
+ME = Identity("shared", "api", "key")
+COMPLETION = Completion(201, 3600 * MICROSECONDS, 3600 * MICROSECONDS, answer=b"\x01201\x00\x00\x00\x09Created\r\nyes")
+REFUSAL = b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n\r\n"
+
+
+class Store(MemoryStore):
+    """Memory, in which others can act before a release, and the reply to a claim can be lost."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: self.now)
+        self.now = 1_000 * MICROSECONDS
+        self.before_release: Callable[[], Awaitable[object]] | None = None
+        self.fates: list[str] = []
+        """What becomes of the next claims: `carried out` or `not carried out` with the reply lost, or "" for neither."""
+        self.reads = 0
+
+    async def claim(self, identity: Identity, ask: Ask, *, watched: bool = False) -> Granted | Found:
+        """As its fate has it."""
+        fate = self.fates.pop(0) if self.fates else ""
+        if fate != "not carried out":
+            claimed = await super().claim(identity, ask, watched=watched)
+            if not fate:
+                return claimed
+        raise StoreUncertainError("the reply was lost")
+
+    async def read(self, identity: Identity) -> Record | None:
+        """Counted."""
+        self.reads += 1
+        return await super().read(identity)
+
+    async def release(self, identity: Identity, hold: Hold) -> Settled:
+        """After whoever is quicker."""
+        act, self.before_release = self.before_release, None
+        if act is not None:
+            await act()
+        return await super().release(identity, hold)
+
+
+@dataclass
+class World:
+    """One proxy's exchange on a store, in front of an upstream that answers as told, or is not there."""
+
+    store: Store
+    exchange: Exchange
+    policy: Policy
+    requests: list[bytes] = field(default_factory=list)
+
+    async def send(self) -> Reply:
+        """One request with the key, to its reply."""
+        route = Route("all", "api", policy=self.policy)
+        request = Request("POST", b"/pay", ((b"Host", b"x"), (b"Content-Length", b"1")), b"1")
+        return await self.exchange.start(Call(request, route, ME, "key", "v1:same", 0.0)).reply
+
+    async def record(self) -> Record | None:
+        """What the store says of the operation."""
+        return await self.store.read(ME)
+
+    async def made_unknown(self) -> Record:
+        """The operation was sent by a proxy that died; its outcome is unknown."""
+        claimed = await self.store.claim(ME, Ask("v1:same", "dead", "all", MICROSECONDS))
+        assert isinstance(claimed, Granted)
+        await self.store.mark_unknown(ME, claimed.hold, Doubt(500, answer=b"an error"))
+        record = await self.record()
+        assert record is not None
+        return record
+
+
+@asynccontextmanager
+async def world(answer: bytes | None, on_unknown: OnUnknown = OnUnknown.HOLD) -> AsyncIterator[World]:
+    """`answer` None: nobody listens where the upstream should be."""
+    requests: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        requests.append(await reader.readuntil(b"\r\n\r\n1"))
+        writer.write(answer or b"")
+        await reader.read()
+        writer.close()
+
+    loop = asyncio.get_running_loop()
+    server = await asyncio.start_server(serve, "127.0.0.1", 0) if answer is not None else None
+    port = free_port() if server is None else server.sockets[0].getsockname()[1]
+    store, metrics = Store(), Metrics(["all"], "memory")
+    settler, leases = Settler(store, None, metrics, loop), Leases(store, loop, 5.0, metrics)
+    pool = Pool(Upstream("api", "http", "127.0.0.1", port), loop)
+    try:
+        exchange = Exchange(store, settler, leases, {"api": pool}, Owner("test"), loop)
+        yield World(store, exchange, Policy(on_unknown=on_unknown), requests)
+    finally:
+        pool.close()
+        await leases.close()
+        await settler.close()
+        if server is not None:
+            server.close()
+
+
+async def test_an_attempt_without_effect_does_not_free_what_was_unknown_before() -> None:
+    """Under `retry`: the upstream is gone when the second try comes, and the first may have acted: nobody is told that it did not."""
+    async with world(None, OnUnknown.RETRY) as w:
+        before = await w.made_unknown()
+
+        reply = await w.send()
+
+        after = await w.record()
+        assert (409, "outcome-unknown") == (reply.status, reply.slug)
+        assert after is not None
+        assert (Phase.UNKNOWN, 500, b"an error", before.settled_at) == (after.phase, after.status, after.answer, after.settled_at)
+
+
+async def test_a_refusal_of_the_second_try_does_not_free_what_was_unknown_before() -> None:
+    """Under `retry`: the upstream's 429 speaks of the second try only; the caller gets it, marked unknown."""
+    async with world(REFUSAL, OnUnknown.RETRY) as w:
+        await w.made_unknown()
+
+        reply = await w.send()
+
+        after = await w.record()
+        assert (429, "unknown") == (reply.status, reply.outcome)
+        assert (Phase.UNKNOWN, b"an error") == (after and after.phase, after and after.answer)
+
+
+async def test_a_first_try_without_effect_frees_the_key() -> None:
+    """Where nothing was unknown before, a refused connection leaves nothing behind, and the caller is told so."""
+    async with world(None) as w:
+        reply = await w.send()
+
+        assert (502, "not-sent", None) == (reply.status, reply.slug, await w.record())
+
+
+async def test_a_holder_that_was_overtaken_tells_what_the_other_did() -> None:
+    """A release that comes too late is no proof: the operation was decided and run by others; the caller gets their answer."""
+    async with world(None) as w:
+
+        async def others_act() -> None:
+            w.store.now += 60 * MICROSECONDS  # the lease is over
+            record = await w.record()
+            assert record is not None
+            assert Acted.DONE is await w.store.resolve(ME, record.fence, None, "ann", "it was not executed")
+            claimed = await w.store.claim(ME, Ask("v1:same", "another", "all", MICROSECONDS))
+            assert isinstance(claimed, Granted)
+            await w.store.complete(ME, claimed.hold, COMPLETION)
+
+        w.store.before_release = others_act
+        reply = await w.send()
+
+        assert (201, "replayed", b"yes") == (reply.status, reply.outcome, reply.body)
+
+
+@pytest.mark.parametrize("fate", ["carried out", "not carried out"])
+async def test_a_lost_reclaim_is_put_back_and_never_freed(fate: str) -> None:
+    """A claim of an unknown record whose reply was lost is undone when the store is back: the outcome is as unknown as it was."""
+    async with world(None, OnUnknown.RETRY) as w:
+        before = await w.made_unknown()
+        w.store.fates += ["", fate]  # the first claim finds it unknown; the second asks for its fence
+        looked = w.store.reads
+
+        reply = await w.send()
+        while w.store.reads == looked:  # noqa: ASYNC110 - until what was lost has been looked for, and put back
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+        after = await w.record()
+        assert (503, "store-unavailable") == (reply.status, reply.slug)
+        assert after is not None
+        assert (Phase.UNKNOWN, before.settled_at, b"an error") == (after.phase, after.settled_at, after.answer)
+
+
+async def test_a_lost_claim_is_given_back() -> None:
+    """A claim of a free key whose reply was lost is released when the store is back: nothing was sent under it."""
+    async with world(None) as w:
+        w.store.fates += ["carried out"]
+
+        reply = await w.send()
+        while await w.record() is not None:  # noqa: ASYNC110 - until it has been given back
+            await asyncio.sleep(0)
+
+        assert (503, "store-unavailable", []) == (reply.status, reply.slug, w.requests)
