@@ -16,6 +16,7 @@ from idemproxy import __version__
 
 if TYPE_CHECKING:
     from idemproxy.config.load import Configuration
+    from idemproxy.config.settings import StoreSettings
 
 OK: Final = 0
 FAILED: Final = 1
@@ -57,8 +58,8 @@ def check(parsed: argparse.Namespace) -> int:
         return WRONG
     settings = configuration.settings
     store = settings.store.url.partition("://")[0]
-    print(f"the configuration is fine (upstreams: {len(settings.upstreams)}, routes: {len(settings.routes)}, store: {store})")
-    return OK
+    counts = f"upstreams: {len(settings.upstreams)}, routes: {len(settings.routes)}"
+    return _tell(f"the configuration is fine ({counts}, store: {store})\n")
 
 
 def print_config(parsed: argparse.Namespace) -> int:
@@ -68,26 +69,28 @@ def print_config(parsed: argparse.Namespace) -> int:
         return WRONG
     from idemproxy.config.show import as_yaml  # noqa: PLC0415 - needed by this command only
 
-    sys.stdout.write(as_yaml(configuration.shape, configuration.settings.profiles))
-    return OK
+    return _tell(as_yaml(configuration.shape, configuration.settings.profiles))
 
 
 def schema(_: argparse.Namespace) -> int:
     """Print the JSON Schema of configuration files."""
     from idemproxy.config.show import json_schema  # noqa: PLC0415 - needed by this command only
 
-    sys.stdout.write(json_schema())
-    return OK
+    return _tell(json_schema())
 
 
 def wait(parsed: argparse.Namespace) -> int:
     """Return when the proxy is ready, or fail at the deadline with the last reason."""
     deadline = time.monotonic() + parsed.timeout
+    told = "" if sys.stderr.isatty() else None
     while True:
         remaining = deadline - time.monotonic()
         status, reason = _ask(parsed.admin, "/readyz", min(_ANSWER_TIME, max(remaining, _PAUSE)))
         if status == 200:
             return OK
+        if told is not None and told != reason:
+            told = reason
+            sys.stderr.write(f"waiting: {reason}\n")
         if time.monotonic() + _PAUSE > deadline:
             sys.stderr.write(f"not ready: {reason}\n")
             return FAILED
@@ -105,8 +108,7 @@ def healthcheck(parsed: argparse.Namespace) -> int:
 
 def version(_: argparse.Namespace) -> int:
     """Print the version."""
-    print(f"idemproxy {__version__}")
-    return OK
+    return _tell(f"idemproxy {__version__}\n")
 
 
 COMMANDS: Final[dict[str, Callable[[argparse.Namespace], int]]] = {
@@ -118,6 +120,24 @@ COMMANDS: Final[dict[str, Callable[[argparse.Namespace], int]]] = {
     "healthcheck": healthcheck,
     "version": version,
 }
+
+
+def _tell(text: str) -> int:
+    """Write a command's result to standard output, all of it; the exit status."""
+    try:
+        print(text, end="", flush=True)
+    except OSError as failure:
+        return output_lost(failure)
+    return OK
+
+
+def output_lost(failure: OSError) -> int:
+    """Say that standard output takes no more, and give it up; the exit status."""
+    # What is still buffered would complain at the exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if not isinstance(failure, BrokenPipeError):  # a reader such as `head` has seen enough
+        sys.stderr.write(f"standard output cannot be written: {failure.strerror}\n")
+    return FAILED
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -160,6 +180,8 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     about = "where completions wait that the store could not take (default: idemproxy-spool)"
     parser.add_argument("--spool", metavar="DIRECTORY", help=about)
     parser.add_argument("--access-log", metavar="on|off", help="one JSON line for each request on standard output (default: on)")
+    about = "the lines on standard error: words, or one JSON object each (default: text)"
+    parser.add_argument("--log-format", metavar="text|json", help=about)
 
 
 def _configuration(parsed: argparse.Namespace) -> Configuration | None:
@@ -173,10 +195,22 @@ def _configuration(parsed: argparse.Namespace) -> Configuration | None:
         if value is not None:
             flags[name] = value if isinstance(value, list) else [value]
     try:
-        return load(flags, os.environ)
+        return load(flags, os.environ, _why_no_store)
     except ConfigurationError as failure:
         sys.stderr.write(f"{failure}\n")
         return None
+
+
+def _why_no_store(settings: StoreSettings) -> str | None:
+    """What is wrong with a store's URL in the store's own eyes; it is made, and connects to nothing."""
+    from idemproxy.lifecycle import open_store  # noqa: PLC0415 - this is what is heavy
+    from idemproxy.store.base import StoreError  # noqa: PLC0415 - as above
+
+    try:
+        open_store(settings)
+    except StoreError as failure:
+        return str(failure).removeprefix("store.url ")
+    return None
 
 
 def _ask(admin: tuple[str, int], path: str, timeout: float) -> tuple[int | None, str]:
@@ -191,6 +225,8 @@ def _ask(admin: tuple[str, int], path: str, timeout: float) -> tuple[int | None,
         text = response.read(1_000).decode("utf-8", "replace").strip()
     except (OSError, HTTPException) as failure:
         return None, f"http://{host}:{port}{path}: {str(failure) or type(failure).__name__}"
+    except UnicodeError:  # of the standard library's IDNA, which speaks of labels and codecs
+        return None, f"http://{host}:{port}{path}: {host!r} is not the name of a host"
     else:
         return response.status, f"http://{host}:{port}{path}: {response.status} {text}"
     finally:
@@ -199,6 +235,8 @@ def _ask(admin: tuple[str, int], path: str, timeout: float) -> tuple[int | None,
 
 def _host_and_port(text: str) -> tuple[str, int]:
     """Where the admin listener is asked: `http://host:port`, or the address that it listens on."""
+    if text.startswith("https://"):
+        raise argparse.ArgumentTypeError(f"{text!r}: the admin listener speaks HTTP without TLS: write http://host:port")
     bare = text.removeprefix("http://").rstrip("/")
     host, _, port = bare.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")

@@ -46,6 +46,8 @@ class AdminClient:
                 connection.request(method, target, body, headers)
                 response = connection.getresponse()
                 status, content = response.status, response.read()
+        except UnicodeError as failure:  # of the standard library's IDNA, which speaks of labels and codecs
+            raise FailedError(f"{self.url}: {self._host!r} is not the name of a host; see --admin") from failure
         except (OSError, HTTPException) as failure:
             why = str(failure) or type(failure).__name__
             done = "" if body is None else "; whether the act was carried out is not known, so look with `idemproxy records show`"

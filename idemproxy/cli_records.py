@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from idemproxy.cli import FAILED, OK, add_admin
+from idemproxy.cli import FAILED, OK, add_admin, output_lost
 from idemproxy.cli_admin import AdminClient, FailedError
 from idemproxy.cli_records_text import described, plain, table
 
@@ -41,9 +41,8 @@ def main(arguments: Sequence[str]) -> int:
     except FailedError as failure:
         sys.stderr.write(f"{plain(str(failure))}\n")
         return FAILED
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough; what is still buffered would complain at the exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
+    except OSError as failure:  # all others have become a FailedError
+        return output_lost(failure)
     return OK
 
 

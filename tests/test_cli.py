@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import subprocess
 import sys
 import threading
@@ -20,11 +22,12 @@ NO_UPSTREAM = "idemproxy: there is no upstream: give --upstream URL, or describe
 
 
 class Admin(HTTPServer):
-    """An admin listener whose answers are told beforehand; the last one stays. `asked` are the paths that were requested."""
+    """An admin listener whose answers are told beforehand; the last status stays. `asked` are the paths that were requested."""
 
     def __init__(self, *statuses: int) -> None:
         super().__init__(("127.0.0.1", 0), _Answer)
         self.statuses = list(statuses)
+        self.text = b"the reason"
         self.asked: list[str] = []
 
     @property
@@ -40,7 +43,7 @@ class _Answer(BaseHTTPRequestHandler):
         statuses = self.server.statuses
         self.send_response(statuses.pop(0) if len(statuses) > 1 else statuses[0])
         self.end_headers()
-        self.wfile.write(b"the reason")
+        self.wfile.write(self.server.text)
 
     def log_message(self, *_: object) -> None:
         """Stay quiet."""
@@ -77,20 +80,39 @@ def test_problems_end_with_2_and_on_standard_error(command: str, capsys: pytest.
     assert ("", NO_UPSTREAM) == capsys.readouterr()
 
 
+@pytest.mark.parametrize("command", ["run", "check", "print-config"])
+def test_a_store_that_run_cannot_have_is_a_problem_of_the_configuration(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the store itself has against its URL is told by each command, and no server is asked for it."""
+    store = "redis://127.0.0.1:1/0?socket_timeout=abc"
+
+    assert 2 == main([command, "--upstream", "http://127.0.0.1:9", "--store", store])
+    assert ("", "--store: has options that are not known: socket_timeout\n") == capsys.readouterr()
+
+
+@pytest.mark.parametrize("store", ["redis://127.0.0.1:1/0", "unix:///nowhere/redis.sock", "sqlite:////nowhere/file.db"])
+def test_check_does_not_reach_for_the_store(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A configuration is right or wrong wherever it is looked at, also where the store is not."""
+    assert 0 == main(["check", "--upstream", "http://127.0.0.1:9", "--store", store])
+    assert "" == capsys.readouterr().err
+
+
 def test_flags_reach_the_configuration(capsys: pytest.CaptureFixture[str]) -> None:
     """Each flag of a command stands in the configuration that it prints."""
     flags = "--upstream a=http://127.0.0.1:1 --upstream b=http://127.0.0.1:2 --listen 127.0.0.1:3 --admin-listen 127.0.0.1:4"
 
-    assert 0 == main(["print-config", *flags.split(), "--store", "memory://", "--spool", "kept", "--access-log", "off"])
+    flags += " --store memory:// --spool kept --access-log off --log-format json"
+
+    assert 0 == main(["print-config", *flags.split()])
 
     printed = yaml.safe_load(capsys.readouterr().out)
-    assert (["a", "b"], "127.0.0.1:3", "127.0.0.1:4", "memory://", "kept", False) == (
+    assert (["a", "b"], "127.0.0.1:3", "127.0.0.1:4", "memory://", "kept", False, "json") == (
         list(printed["upstreams"]),
         printed["listen"],
         printed["admin"]["listen"],
         printed["store"]["url"],
         printed["spool"]["directory"],
         printed["access_log"],
+        printed["log_format"],
     )
 
 
@@ -141,6 +163,75 @@ def test_wait_gives_up_on_nobody(nobody: str, capsys: pytest.CaptureFixture[str]
     """Nobody listening is a reason like another."""
     assert 1 == main(["wait", "--admin", nobody, "--timeout", "0s"])
     assert f"not ready: http://{nobody}/readyz: [Errno 111] Connection refused\n" == capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["wait", "--timeout", "0s"], "not ready: http://a..b:80/readyz: 'a..b' is not the name of a host\n"),
+        (["healthcheck"], "not healthy: http://a..b:80/livez: 'a..b' is not the name of a host\n"),
+        (["records", "list"], "http://a..b:80: 'a..b' is not the name of a host; see --admin\n"),
+    ],
+    ids=["wait", "healthcheck", "records"],
+)
+def test_what_is_no_host_is_told_in_a_line(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A name that cannot be looked up at all is a reason like another."""
+    assert 1 == main([*arguments, "--admin", "a..b:80"])
+    assert ("", told) == capsys.readouterr()
+
+
+@pytest.mark.parametrize("command", ["wait", "healthcheck"])
+def test_an_admin_listener_with_tls_is_wrong_usage(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """https:// is not taken for a host's name: the listener has no TLS."""
+    with pytest.raises(SystemExit) as caught:
+        main([command, "--admin", "https://127.0.0.1:8081"])
+
+    reason = "'https://127.0.0.1:8081': the admin listener speaks HTTP without TLS: write http://host:port"
+    assert (2, f"idemproxy {command}: error: argument --admin: {reason}") == (
+        caught.value.code,
+        capsys.readouterr().err.splitlines()[-1],
+    )
+
+
+@pytest.mark.parametrize("is_watched", [True, False])
+def test_wait_shows_its_progress_to_a_person(is_watched: bool, nobody: str) -> None:  # noqa: FBT001 - a case of two
+    """On a terminal the reason stands there while it waits, once; in a script there is the last word only."""
+    ours, theirs = pty.openpty() if is_watched else os.pipe()
+    with open(ours, "rb", buffering=0) as shown, open(theirs, "wb", buffering=0) as standard_error:  # noqa: PTH123 - descriptors
+        command = [sys.executable, "-m", "idemproxy", "wait", "--timeout", "300ms", "--admin", nobody]
+        done = subprocess.run(command, stderr=standard_error, check=False, timeout=30)
+        told = shown.read(10_000).decode().replace("\r\n", "\n")
+
+    reason = f"http://{nobody}/readyz: [Errno 111] Connection refused\n"
+    assert (1, f"waiting: {reason}" * is_watched + f"not ready: {reason}") == (done.returncode, told)
+
+
+@pytest.mark.parametrize(
+    "command", ["version", "schema", "check --config", "print-config --config", "records list --json --admin"]
+)
+def test_a_full_disk_under_standard_output_is_told(command: str, admin: Admin) -> None:
+    """What could not be written was not done: one line, exit status 1, no traceback."""
+    admin.statuses, admin.text = [200], b'{"records": [{"id": "shared/payments/00"}], "next": null}'
+    last = {"--config": [str(EXAMPLE)], "--admin": [admin.address]}.get(command.rsplit(maxsplit=1)[-1], [])
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "idemproxy", *command.split(), *last],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=30,
+        )  # fmt: skip
+
+    assert (1, "standard output cannot be written: No space left on device\n") == (done.returncode, done.stderr)
+
+
+def test_a_reader_that_has_seen_enough_is_no_news() -> None:
+    """As with `idemproxy schema | head`: exit status 1, and silence."""
+    ours, theirs = os.pipe()
+    os.close(ours)
+    with open(theirs, "wb") as pipe:  # noqa: PTH123 - a descriptor
+        done = subprocess.run(
+            [sys.executable, "-m", "idemproxy", "schema"], stdout=pipe, stderr=subprocess.PIPE, check=False, timeout=30
+        )
+
+    assert (1, b"") == (done.returncode, done.stderr)
 
 
 def test_healthcheck_asks_once_whether_the_proxy_lives(

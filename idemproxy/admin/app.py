@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
@@ -16,16 +17,19 @@ from idemproxy.admin.records import Records
 from idemproxy.admin.refusal import Cause, RefusedError, problem_response
 from idemproxy.core.problem import Slug, problem
 from idemproxy.observe.metrics import Metrics
+from idemproxy.server import ServerConnection
 
 
 @asynccontextmanager
-async def admin_server(metrics: Metrics, health: Health, records: Records | None = None) -> AsyncIterator[web.Server]:
+async def admin_server(
+    metrics: Metrics, health: Health, records: Records | None = None
+) -> AsyncIterator[Callable[[], ServerConnection]]:
     """The pages as a factory of protocols for `loop.create_server`, until the context ends."""
-    runner = web.AppRunner(admin_app(metrics, health, records), access_log=None)
+    runner = web.AppRunner(admin_app(metrics, health, records))
     await runner.setup()
     try:
         assert runner.server is not None  # noqa: S101 - it has been set up
-        yield runner.server
+        yield partial(ServerConnection, runner.server, loop=asyncio.get_running_loop(), access_log=None)
     finally:
         await runner.cleanup()
 
@@ -37,7 +41,7 @@ def admin_app(metrics: Metrics, health: Health, records: Records | None = None) 
     """
     names = ["/metrics", "/livez", "/readyz", "/startupz"]
     app = web.Application() if records is None else web.Application(client_max_size=records.longest_act)
-    app.on_response_prepare.append(_never_stored)
+    app.on_response_prepare.append(_finish)
     pages = _Pages(metrics, health)
     app.router.add_get("/metrics", pages.metrics_page)
     app.router.add_get("/livez", pages.livez)
@@ -97,5 +101,7 @@ def _misdirected_as_problem(pages: str) -> Middleware:
     return answer
 
 
-async def _never_stored(_request: web.Request, response: web.StreamResponse) -> None:
+async def _finish(_request: web.Request, response: web.StreamResponse) -> None:
+    """No answer is kept by a cache, and none tells which versions run here."""
     response.headers["Cache-Control"] = "no-store"
+    response.headers.popall("Server", None)

@@ -37,6 +37,7 @@ def build(
         routes=tuple(map(_route, shape.routes or ())),
         profiles=profiles,
         access_log=shape.access_log,
+        log_format=shape.log_format,
         key_secret=key_secret,
         admin_token=admin_token,
         spool=Path(shape.spool.directory),
@@ -73,7 +74,7 @@ def _route(said: RouteShape) -> Route:
 def _policy(said: RouteShape) -> Policy:
     key, outcome = _told(said.key), said.outcome
     return Policy(
-        key=KeyRule(values.read_key_name(_told(key.header)), _told(key.mode)),
+        key=KeyRule(values.read_key_name(_told(key.header)), _told(key.mode), frozenset(_told(key.sources))),
         scope=ScopeRule(tuple(map(values.read_field_name, _told(said.scope).headers))),
         fingerprint=fingerprint_rule(said.fingerprint),
         outcome=OutcomeRule(*(frozenset(_told(kind)) for kind in (outcome.release, outcome.unknown, outcome.complete))),

@@ -44,7 +44,8 @@ def _upstreams(shape: ConfigurationShape) -> Iterator[Finding]:
     for name, upstream in shape.upstreams.items():
         trail = (*_UPSTREAMS, name)
         if not re.fullmatch(UPSTREAM_NAME, name):
-            yield trail, f"{name!r} is no name of an upstream: use lower-case letters, digits, _ and -", ()
+            text = "is no name of an upstream: use lower-case letters, digits, _ and -, and begin with a letter or a digit"
+            yield trail, f"{name!r} {text}", ()
         origin = read_upstream_url(upstream.url)
         if any(meet(Address(origin.host, origin.port), listener) for listener in listeners):
             url = (*trail, "url")
@@ -92,7 +93,12 @@ def _route_names(shape: ConfigurationShape) -> Iterator[Finding]:
 def _route_upstreams(shape: ConfigurationShape) -> Iterator[Finding]:
     """Routes and upstreams know each other."""
     used: set[str] = set()
+    written: set[tuple[str, str]] = set()
     for number, route in enumerate(shape.routes or ()):
+        if (route.name, route.upstream) in written:
+            # An unfinished copy, which is told as such: any upstream that is still unused may be the one that it was to name.
+            used.update(shape.upstreams)
+        written.add((route.name, route.upstream))
         used.add(route.upstream)
         if route.upstream not in shape.upstreams:
             trail: Trail = ("routes", number, "upstream")
@@ -105,7 +111,8 @@ def _route_upstreams(shape: ConfigurationShape) -> Iterator[Finding]:
         leans_on: tuple[Trail, ...] = tuple(("routes", number, "upstream") for number in range(len(shape.routes)))
         for name in shape.upstreams:
             if name not in used:
-                yield (*_UPSTREAMS, name), "no route uses this upstream: add a route, or delete it", leans_on
+                text = "no route uses this upstream: add a route, or delete it"
+                yield (*_UPSTREAMS, name), text, (*leans_on, (*_UPSTREAMS, name, "url"))
 
 
 def _route_paths(shape: ConfigurationShape) -> Iterator[Finding]:
@@ -118,7 +125,7 @@ def _route_paths(shape: ConfigurationShape) -> Iterator[Finding]:
             trail = (*here, "strip_prefix")
             yield trail, f"{prefix!r} is not the beginning of the path {path!r}: they must agree", (trail, (*here, "match"))
         for before, earlier in enumerate(routes[:number]):
-            if _takes_all_of(earlier, route):
+            if earlier.name != route.name and _takes_all_of(earlier, route):
                 text = f"this route is never reached: {earlier.name!r} before it takes all its requests; move it up, or delete it"
                 yield here, text, ((*here, "match"), ("routes", before, "match"))
                 break
@@ -143,6 +150,12 @@ def _route_rules(shape: ConfigurationShape) -> Iterator[Finding]:
     for number, route in enumerate(shape.routes or ()):
         outcome, here = route.outcome, ("routes", number)
         statuses = Counter(status for kind in (outcome.release, outcome.unknown, outcome.complete) for status in set(kind or ()))
+        for place, status in enumerate(outcome.release or ()):
+            if 200 <= status < 300:
+                text = (
+                    f"{status} says that the upstream acted, and a released key would let it act again: 2xx may not be in release"
+                )
+                yield (*here, "outcome", "release", place), text, ()
         for status in sorted(status for status, count in statuses.items() if count > 1):
             yield (*here, "outcome"), f"{status} stands in two lists: a status has one meaning, keep it in one", ()
         for text in check_rule(fingerprint_rule(route.fingerprint)):

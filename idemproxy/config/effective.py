@@ -13,6 +13,7 @@ from typing import Final, Literal
 from idemproxy.config.profiles import PROFILES, Profile, choose
 from idemproxy.config.shape import ConfigurationShape, KeyShape, Limits, MatchShape, OutcomeShape, RouteShape, ScopeShape
 from idemproxy.config.values import KEY_HEADER, read_upstream_url
+from idemproxy.core.key import KeySource
 
 STORE_URL: Final = "sqlite:///idemproxy.db"
 
@@ -64,12 +65,17 @@ def _fill_in_route(
     route: RouteShape, profile: Profile, defaults: Limits, scope: ScopeShape, forward_key: str | None
 ) -> RouteShape:
     key = route.key or KeyShape()
+    key_said = {
+        "sources": key.sources or tuple(KeySource),
+        "header": key.header or KEY_HEADER,
+        "mode": key.mode or profile.key_mode,
+    }
     said: dict[str, object] = {
         name: getattr(route, name) if getattr(route, name) is not None else getattr(defaults, name) for name in LIMITS
     }
     said |= {
         "match": route.match.model_copy(update={"path": route.match.path or "/**"}),
-        "key": KeyShape(header=key.header or KEY_HEADER, mode=key.mode or profile.key_mode),
+        "key": key.model_copy(update=key_said),
         "scope": route.scope or _widen(scope, profile.scope_headers),
         "outcome": _fill_in_outcome(route.outcome, profile),
         "on_unknown": route.on_unknown or profile.on_unknown,

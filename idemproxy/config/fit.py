@@ -46,14 +46,14 @@ _TYPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A shape, and the trails of what was cut out of the document for it."""
+    """A shape, and the trails of what is unsure in it: what was cut out of the document for it, and what is said there twice."""
 
     shape: ConfigurationShape
-    cut: frozenset[Trail]
+    unsure: frozenset[Trail]
 
     def is_sure(self, *trails: Trail) -> bool:
-        """Whether nothing was cut out at, within, or around these trails."""
-        return not any(trail[: len(hole)] == hole or hole[: len(trail)] == trail for trail in trails for hole in self.cut)
+        """Whether nothing at, within, or around these trails is unsure."""
+        return not any(trail[: len(hole)] == hole or hole[: len(trail)] == trail for trail in trails for hole in self.unsure)
 
 
 def fit(document: Document) -> Fitted:
@@ -66,7 +66,7 @@ def fit(document: Document) -> Fitted:
         _cut_out(tree, trail, cut)
     while True:
         try:
-            return Fitted(ConfigurationShape.model_validate(tree), frozenset(cut))
+            return Fitted(ConfigurationShape.model_validate(tree), frozenset(cut | document.twice))
         except ValidationError as failure:
             errors = failure.errors(include_url=False)
         for error in errors:

@@ -14,10 +14,10 @@ from typing import Final
 from idemproxy.config import source, values
 from idemproxy.config.build import build
 from idemproxy.config.check import check
-from idemproxy.config.effective import fill_in
-from idemproxy.config.fit import fit
+from idemproxy.config.effective import STORE_URL, fill_in
+from idemproxy.config.fit import Fitted, fit
 from idemproxy.config.problem import ConfigurationError, Place, Trail
-from idemproxy.config.settings import Settings
+from idemproxy.config.settings import Settings, StoreSettings
 from idemproxy.config.shape import ConfigurationShape
 
 FLAGS: Final[Mapping[str, Trail]] = {
@@ -27,6 +27,7 @@ FLAGS: Final[Mapping[str, Trail]] = {
     "store": ("store", "url"),
     "spool": ("spool", "directory"),
     "access-log": ("access_log",),
+    "log-format": ("log_format",),
 }
 """Flags that stand for one value of the configuration. `--config` and `--upstream` are the others."""
 
@@ -55,10 +56,15 @@ class _Given:
     values: Sequence[str] = field(repr=False)
 
 
-def load(flags: Mapping[str, Sequence[str]], environ: Mapping[str, str]) -> Configuration:
+def load(
+    flags: Mapping[str, Sequence[str]],
+    environ: Mapping[str, str],
+    why_no_store: Callable[[StoreSettings], str | None] = lambda _: None,
+) -> Configuration:
     """Settings from flags (name without dashes -> its values), environment, and the file that one of them names.
 
-    Raises ConfigurationError with every problem.
+    `why_no_store`: what a store has against its settings, which only the store itself can tell. Raises ConfigurationError with
+    every problem.
     """
     config = _given("config", flags, environ)
     path = Path(config.values[-1]) if config else None
@@ -71,6 +77,7 @@ def load(flags: Mapping[str, Sequence[str]], environ: Mapping[str, str]) -> Conf
     admin_token = _read_secret(document, ("admin", "token_file"), folder, fitted.shape.admin.token_file)
     if document.whole:
         check(fitted, document)
+        _check_store(document, fitted, store_url, why_no_store)
     if document.problems:
         raise ConfigurationError(document.problems)
     shape, profiles = fill_in(_with_absolute_files(fitted.shape, folder))
@@ -78,7 +85,7 @@ def load(flags: Mapping[str, Sequence[str]], environ: Mapping[str, str]) -> Conf
     settings = build(
         shape,
         profiles,
-        store_url=store_url or shape.store.url or "",
+        store_url=store_url or shape.store.url or STORE_URL,
         key_secret=None if secret is None else secret.encode("utf-8"),
         admin_token=None if admin_token is None else admin_token.encode("ascii"),
     )
@@ -114,6 +121,7 @@ def _lay_over(document: source.Document, flags: Mapping[str, Sequence[str]], env
             _put(document, trail, url, given.origin)
             if name in seen:
                 document.complain(trail, f"two upstreams are called {name!r}: write each as name=URL, with a name of its own")
+                document.twice.add(trail)
             seen.add(name)
 
 
@@ -149,6 +157,20 @@ def _read_secret(document: source.Document, trail: Trail, folder: Path, named: s
     else:
         return text
     return None
+
+
+def _check_store(
+    document: source.Document, fitted: Fitted, from_file: str | None, why_no_store: Callable[[StoreSettings], str | None]
+) -> None:
+    """Ask the store about its settings, where they could be read."""
+    said = fitted.shape.store
+    is_known = from_file is not None or said.url_file is None
+    if is_known and fitted.is_sure(("store", "url"), ("store", "prefix")):
+        reason = why_no_store(StoreSettings(from_file or said.url or STORE_URL, said.prefix))
+        if reason is not None and from_file is None:
+            document.complain(("store", "url"), reason)
+        elif reason is not None:
+            document.complain(("store", "url_file"), f"what stands in the file {reason}")
 
 
 def _with_absolute_files(shape: ConfigurationShape, folder: Path) -> ConfigurationShape:

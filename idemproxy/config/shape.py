@@ -25,7 +25,7 @@ from pydantic_core import CoreSchema
 from idemproxy.config import units, values
 from idemproxy.config.problem import did_you_mean
 from idemproxy.config.profiles import ProfileName
-from idemproxy.core.key import KeyMode
+from idemproxy.core.key import KeyMode, KeySource
 from idemproxy.core.policy import Effect, OnExpired, OnUnknown
 from idemproxy.core.stamp import Place
 
@@ -72,8 +72,10 @@ class Shape(BaseModel):
 
 
 class KeyShape(Shape):
-    """`required`, `optional`, or both its settings."""
+    """Where the key comes from: `required`, `optional`, or a mapping."""
 
+    sources: Annotated[tuple[KeySource, ...], Field(min_length=1)] | None = Field(default=None, alias="from")
+    """What makes a key; default both. An explicit one in the header comes first; else Workflow-Id and Workflow-Step make one."""
     header: Annotated[str, _checked_text(values.read_key_name)] | None = None
     """The header field that carries the key; default Idempotency-Key."""
     mode: KeyMode | None = None
@@ -85,7 +87,9 @@ class KeyShape(Shape):
         if not isinstance(value, str):
             return value
         if value not in set(KeyMode):
-            raise ValueError(f"must be required, optional, or a mapping with header and mode{did_you_mean(value, list(KeyMode))}")
+            raise ValueError(
+                f"must be required, optional, or a mapping with from, header and mode{did_you_mean(value, list(KeyMode))}"
+            )
         return {"mode": value}
 
     @classmethod
@@ -282,8 +286,8 @@ class StampShape(Shape):
 class RouteShape(Limits):
     """Which requests go where, and what is promised for those with a key. The first route that takes a request decides."""
 
-    name: Text
-    """Names the route in logs and metrics."""
+    name: Annotated[str, _checked_text(values.read_route_name), Field(json_schema_extra={"pattern": f"^{values.ROUTE_NAME}$"})]
+    """Names the route in logs and metrics: letters, digits, _, . and -, the first no sign."""
     match: MatchShape = MatchShape()
     upstream: str
     """The name of an upstream."""
@@ -324,12 +328,14 @@ class ConfigurationShape(Shape):
     """A file that holds the secret; relative to the configuration's directory."""
     access_log: bool = True
     """One JSON line for each request on standard output."""
+    log_format: Literal["text", "json"] = "text"
+    """The lines on standard error, of what the proxy does and what goes wrong: words for a person, or one JSON object each."""
     drain: Duration = "30s"
     """How long a stop waits for attempts that are under way."""
     upstreams: Annotated[
         dict[str, UpstreamShape], Field(json_schema_extra={"propertyNames": {"pattern": f"^{values.UPSTREAM_NAME}$"}})
     ] = {}
-    """By name: lower-case letters, digits, _ and -. The name is part of every record: an upstream renamed has no records."""
+    """By name: lower-case letters, digits, _ and -, the first no sign. It is part of every record: renamed, it has no records."""
     defaults: Limits = Limits()
     routes: tuple[RouteShape, ...] | None = None
     """In the order in which they are tried. Without any, one upstream takes everything, and several are reached under /name/."""

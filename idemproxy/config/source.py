@@ -15,7 +15,7 @@ from typing import Final
 
 import yaml
 
-from idemproxy.config.problem import Place, Problem, Trail
+from idemproxy.config.problem import Place, Problem, Trail, show_trail
 
 
 class Unreadable(Enum):
@@ -29,14 +29,22 @@ _VARIABLE = re.compile(
 )
 _TAG: Final = "tag:yaml.org,2002:"
 
+# A few lines of aliases can stand for any number of values, at any depth; no configuration comes near these.
+_MOST_VALUES: Final = 100_000
+_DEEPEST: Final = 50
+
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What was read: `tree` of plain values, `places` by trail, and what was wrong. Not `whole`: nothing could be read."""
+    """What was read: `tree` of plain values, `places` by trail, and what was wrong. Not `whole`: nothing could be read.
+
+    `twice`: the trails at which two values were given, of which the tree holds one.
+    """
 
     tree: dict[str, object] = field(default_factory=dict)
     places: dict[Trail, Place] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+    twice: set[Trail] = field(default_factory=set)
     whole: bool = True
 
     def place(self, trail: Trail) -> Place:
@@ -80,13 +88,24 @@ def read(path: Path, environ: Mapping[str, str]) -> Document:
     if not isinstance(root, yaml.MappingNode):
         return _unusable(path, root.start_mark.line + 1, "the file must be a mapping with keys such as `upstreams` and `routes`")
     reader = _Reader(str(path), environ)
-    tree = reader.mapping(root, (), frozenset())
-    return Document(tree, {(): Place(str(path), 1)} | reader.places, reader.problems)
+    try:
+        tree = reader.mapping(root, (), frozenset())
+    except _UnboundedError as failure:
+        return _unusable(path, failure.line, str(failure))
+    return Document(tree, {(): Place(str(path), 1)} | reader.places, reader.problems, reader.twice)
 
 
 def _unusable(path: Path, line: int, text: str) -> Document:
     place = Place(str(path), line)
     return Document(places={(): place}, problems=[Problem(place, (), text)], whole=False)
+
+
+class _UnboundedError(Exception):
+    """A file stands for more than it holds; `line` is that of the outermost key in which this shows."""
+
+    def __init__(self, line: int, text: str) -> None:
+        super().__init__(text)
+        self.line = line
 
 
 class _Reader:
@@ -97,6 +116,8 @@ class _Reader:
         self.environ = environ
         self.places: dict[Trail, Place] = {}
         self.problems: list[Problem] = []
+        self.twice: set[Trail] = set()
+        self.left = _MOST_VALUES
         self.scalars = yaml.constructor.SafeConstructor()
 
     def mapping(self, node: yaml.MappingNode, trail: Trail, above: frozenset[int]) -> dict[str, object]:
@@ -110,6 +131,7 @@ class _Reader:
             if key.value in values:
                 first = self.places[inner].line
                 self.complain(key, inner, f"this key stands here twice, first in line {first}: keep one")
+                self.twice.add(inner)
                 continue
             self.places[inner] = Place(self.origin, key.start_mark.line + 1)
             values[key.value] = self.value(value, inner, above | {id(node)})
@@ -122,7 +144,12 @@ class _Reader:
         return [self.value(item, (*trail, number), above | {id(node)}) for number, item in enumerate(node.value)]
 
     def value(self, node: yaml.Node, trail: Trail, above: frozenset[int]) -> object:
-        """Any value. An alias is read where it is used."""
+        """Any value. An alias is read where it is used. Raises _UnboundedError."""
+        self.left -= 1
+        if self.left < 0 or len(trail) > _DEEPEST:
+            what = f"more than {_MOST_VALUES:,} values" if self.left < 0 else f"values more than {_DEEPEST} levels deep"
+            text = f"with every alias written out, {show_trail(trail[:1])} makes {what}: use fewer aliases within aliases"
+            raise _UnboundedError(self.places[trail[:1]].line or 1, text)
         if id(node) in above:
             return self.complain(node, trail, "this alias contains itself")
         match node:

@@ -15,7 +15,8 @@ from idemproxy.config.settings import Address
 from idemproxy.core.hop import FRAMING, HOP_BY_HOP, OURS
 from idemproxy.core.policy import ForwardKey, compile_path
 
-UPSTREAM_NAME: Final = r"[a-z0-9_-]+"
+UPSTREAM_NAME: Final = r"[a-z0-9][a-z0-9_-]*"
+ROUTE_NAME: Final = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
 KEY_HEADER: Final = "Idempotency-Key"
 STORE_SCHEMES: Final = ("sqlite", "redis", "unix", "memory")
 
@@ -168,6 +169,13 @@ def read_match_host(text: str) -> bytes:
     if not _is_host(text):
         raise ValueError(f"{text!r} is no host: write its name without scheme and port")
     return text.lower().encode("ascii")
+
+
+def read_route_name(text: str) -> str:
+    """A route's name, as logs, metrics and answers show it; `-` is what they show where there is no route."""
+    if not re.fullmatch(ROUTE_NAME, text):
+        raise ValueError(f"{text!r} is no name of a route: use letters, digits, _, . and -, and begin with a letter or a digit")
+    return text
 
 
 def read_method(text: str) -> str:

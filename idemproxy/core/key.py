@@ -2,6 +2,7 @@
 
 Two spellings are one key (draft-ietf-httpapi-idempotency-key-header-07, section 2.1, and what clients send in practice):
 the structured-field string `"abc"` and the bare `abc`. After unquoting, a key is 1 to 255 visible ASCII characters.
+Without an explicit key, a workflow's id and step make one: `{workflow_id}_step_{step}`, the scheme that agents use.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import Final
 from idemproxy.core.message import Fields, field_values
 
 MAX_KEY_LENGTH: Final = 255
+
+_JOINT: Final = "_step_"
 
 # RFC 9651, section 3.3.3: within the quotes only `"` and `\` are escaped, each by a backslash.
 _QUOTED = re.compile(rb'"((?:[\x20-\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"')
@@ -32,12 +35,23 @@ class KeyMode(StrEnum):
     REQUIRED = "required"
 
 
+class KeySource(StrEnum):
+    """What of a request names its operation."""
+
+    HEADER = "header"
+    WORKFLOW = "workflow"
+
+
 @dataclass(frozen=True, slots=True)
 class KeyRule:
-    """Where a route finds its keys: the name of a header field, in lower case, and whether one must be there."""
+    """Where a route finds its keys: the name of a header field, in lower case, and whether there must be a key.
+
+    Of several sources the header comes first: `Workflow-Id` and `Workflow-Step` make a key only where no explicit one was sent.
+    """
 
     header: bytes = b"idempotency-key"
     mode: KeyMode = KeyMode.OPTIONAL
+    sources: frozenset[KeySource] = frozenset(KeySource)
 
 
 class KeyInvalidError(ValueError):
@@ -45,34 +59,57 @@ class KeyInvalidError(ValueError):
 
 
 def find_key(fields: Fields, rule: KeyRule) -> str | None:
-    """The plain key of a request, or None when the field is absent. Raises KeyInvalidError."""
-    values = field_values(fields, rule.header)
-    match values:
-        case []:
-            return None
+    """The plain key of a request, or None when nothing in it names its operation. Raises KeyInvalidError."""
+    if KeySource.HEADER in rule.sources and (lines := field_values(fields, rule.header)):
+        return _sole(lines, "key")
+    return _workflow_key(fields) if KeySource.WORKFLOW in rule.sources else None
+
+
+def _workflow_key(fields: Fields) -> str | None:
+    """The key that a workflow's id and step make together; None where one of the two is absent."""
+    ids, steps = field_values(fields, b"workflow-id"), field_values(fields, b"workflow-step")
+    if not ids or not steps:
+        return None
+    workflow, step = _sole(ids, "Workflow-Id"), _sole(steps, "Workflow-Step")
+    # Otherwise two pairs, such as (a, b_step_c) and (a_step_b, c), would make one key of two operations.
+    if _JOINT in step or workflow.endswith(_JOINT.removesuffix("_")):
+        raise KeyInvalidError(
+            "`_step_` joins Workflow-Id and Workflow-Step: the step may not hold it, nor the id end with `_step`"
+        )
+    key = f"{workflow}{_JOINT}{step}"
+    if len(key) > MAX_KEY_LENGTH:
+        raise KeyInvalidError(
+            f"the key of Workflow-Id and Workflow-Step has {len(key)} characters, and at most {MAX_KEY_LENGTH} are allowed"
+        )
+    return key
+
+
+def _sole(lines: list[bytes], name: str) -> str:
+    """The checked value of a field that may stand on one line only; `name` is its name in messages."""
+    match lines:
         case [value]:
-            return parse_key(value)
+            return parse_key(value, name)
         case _:
-            raise KeyInvalidError(f"there are {len(values)} key header lines, and one operation has one key")
+            raise KeyInvalidError(f"there are {len(lines)} {name} header lines, and one operation has one {name}")
 
 
-def parse_key(value: bytes) -> str:
-    """Unquote and check one field value. Raises KeyInvalidError."""
+def parse_key(value: bytes, name: str = "key") -> str:
+    """Unquote and check one field value. Raises KeyInvalidError, whose message calls it `name`."""
     if value.startswith(b'"'):
         quoted = _QUOTED.fullmatch(value)
         if quoted is None:
-            raise KeyInvalidError("the key is not one well-formed quoted string")
+            raise KeyInvalidError(f"the {name} is not one well-formed quoted string")
         key = _ESCAPE.sub(rb"\1", quoted[1])
     elif _BARE.fullmatch(value) or not _VISIBLE.fullmatch(value):
         key = value
     else:
-        raise KeyInvalidError("the key holds a comma or a quotation mark: send one key, quoted if it needs such characters")
+        raise KeyInvalidError(f"the {name} holds a comma or a quotation mark: send one, quoted if it needs such characters")
     if not key:
-        raise KeyInvalidError("the key is empty")
+        raise KeyInvalidError(f"the {name} is empty")
     if len(key) > MAX_KEY_LENGTH:
-        raise KeyInvalidError(f"the key has {len(key)} characters, and at most {MAX_KEY_LENGTH} are allowed")
+        raise KeyInvalidError(f"the {name} has {len(key)} characters, and at most {MAX_KEY_LENGTH} are allowed")
     if not _VISIBLE.fullmatch(key):
-        raise KeyInvalidError("the key holds a character that is not visible ASCII")
+        raise KeyInvalidError(f"the {name} holds a character that is not visible ASCII")
     return key.decode("ascii")
 
 

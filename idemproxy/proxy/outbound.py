@@ -79,26 +79,35 @@ def frame(http: web.BaseRequest, reply: Reply) -> Framing:
 async def send(http: web.BaseRequest, reply: Reply, patience: float) -> tuple[bool, int]:
     """Write the reply; whether the connection may stay open, and how many bytes of body were written.
 
-    Raises ConnectionError when the client has gone, or has taken nothing for `patience` seconds, and BrokenOffError, with the
-    connection cut, when the body was not whole.
+    Raises ConnectionError when the client has gone, or has taken too little for too long (nothing for `patience` seconds), and
+    BrokenOffError when the body was not whole; the connection is cut then.
     """
     framing = frame(http, reply)
     head = b"HTTP/1.1 %d %b%b\r\n" % (reply.status, reply.head, framing.lines)
-    if isinstance(reply.body, bytes):
-        body = b"" if framing.bodiless else reply.body
-        if len(body) < _SMALL:
-            await http.writer.write(head + body)  # into a buffer that is empty, and so does not wait for the client
-        else:
-            await _write(http, head + body, patience)
-        return framing.keep_alive, len(body)
+    body = reply.body
     try:
+        if isinstance(body, bytes):
+            return framing.keep_alive, await _write_whole(http, head, b"" if framing.bodiless else body, patience)
         await http.writer.write(head)
-        return framing.keep_alive, await _pass_on(http, reply.body, framing, patience)
+        return framing.keep_alive, await _pass_on(http, body, framing, patience)
     except BrokenOffError:
         _cut(http, reset=reply.length is None and not framing.chunked)
         raise
+    except ConnectionAbortedError:
+        _cut(http, reset=True)
+        raise
     finally:
-        reply.body.leave()
+        if not isinstance(body, bytes):
+            body.leave()
+
+
+async def _write_whole(http: web.BaseRequest, head: bytes, body: bytes, patience: float) -> int:
+    """Write a reply that is all here; how many bytes its body has."""
+    if len(body) < _SMALL:
+        await http.writer.write(head + body)  # into a buffer that is empty, and so does not wait for the client
+    else:
+        await _write(http, head + body, patience)
+    return len(body)
 
 
 async def _pass_on(http: web.BaseRequest, body: Source, framing: Framing, patience: float) -> int:
@@ -114,12 +123,11 @@ async def _pass_on(http: web.BaseRequest, body: Source, framing: Framing, patien
 
 
 async def _write(http: web.BaseRequest, data: bytes, patience: float) -> None:
-    """Write, and wait until the client takes it; one that takes nothing for so long is gone."""
+    """Write, and wait until the client takes it. Raises ConnectionAbortedError when it takes nothing for so long."""
     try:
         async with asyncio.timeout(patience):
             await http.writer.write(data)
     except TimeoutError as exc:
-        _cut(http, reset=True)
         raise ConnectionAbortedError("the client has stopped reading") from exc
 
 

@@ -38,7 +38,7 @@ class Source(Protocol):
     """A body that is still arriving."""
 
     async def take(self) -> bytes:
-        """The next piece; b"" at the end. Raises BrokenOffError."""
+        """The next piece; b"" at the end. Raises BrokenOffError, and ConnectionAbortedError when its client was given up."""
 
     def leave(self) -> None:
         """The client is gone: take no more."""
@@ -74,18 +74,19 @@ class Relay:
                 await self._taken.wait()
         except TimeoutError:
             self.leave()
-            self.end(broken=True)
         self._budget -= monotonic() - waiting_since
 
     def end(self, *, broken: bool) -> None:
         """No more pieces; `broken` when the body is not whole."""
         self._ended = True
-        self._broken = self._broken or broken
+        self._broken = broken
         self._put.set()
 
     async def take(self) -> bytes:
-        """The next piece; b"" at the end. Raises BrokenOffError."""
+        """The next piece; b"" at the end. Raises BrokenOffError, and ConnectionAbortedError when its client was given up."""
         while not self._pieces:
+            if self._left:
+                raise ConnectionAbortedError("the client takes too little for too long")
             if self._broken:
                 raise BrokenOffError
             if self._ended:
@@ -101,6 +102,7 @@ class Relay:
         self._left = True
         self._pieces.clear()
         self._taken.set()
+        self._put.set()
 
 
 @dataclass(frozen=True, slots=True)

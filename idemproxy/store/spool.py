@@ -4,6 +4,13 @@ One directory serves the proxies of one host. Each takes a slot of its own in it
 as it lives, and with the slot an identity, the instance: whoever gets a slot of the same store later is its heir, and knows that
 the one before is dead. What lies in the slot is written to the store by the heir; the claims that carry the instance's name and
 are still in flight are its orphans.
+
+The lock proves a death only where it lies: a copy of the directory (of a volume, a disk, an image) has locks of its own, and the
+first holder may be alive beside it. So the name is bound to the place of the lock, which is its device and inode, in this boot of
+this machine. Elsewhere the slot gets a new name. What it keeps is written all the same: each ending carries its hold, so that a
+second copy of it does no harm. But orphans are then not known as such, nor are they after a restart of the machine, or when the
+directory was restored from a backup: they become unknown when their leases end. (A virtual machine that is copied while it runs
+copies its boot as well: the two are not told apart.)
 """
 
 from __future__ import annotations
@@ -24,6 +31,7 @@ from typing import Any, Final, TypeVar
 from idemproxy.core.record import Identity, Source
 from idemproxy.core.transition import Completion, Doubt, Ending, Hold, Release
 from idemproxy.store.base import StoreError
+from idemproxy.store.base_host import boot_id
 
 Result = TypeVar("Result")
 
@@ -32,7 +40,7 @@ MAX_BYTES: Final = 256 * 1024 * 1024
 _MAX_SLOTS: Final = 256
 
 _SCHEMA: Final = """
-CREATE TABLE IF NOT EXISTS instance (name TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS slot (instance TEXT NOT NULL, place TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS entry (
     id INTEGER PRIMARY KEY,
     scope TEXT NOT NULL, upstream TEXT NOT NULL, key_hash TEXT NOT NULL,
@@ -56,6 +64,10 @@ class SpoolFullError(StoreError):
     """The spool has reached its bound; the settlement is not kept."""
 
 
+class ClosedSpoolError(StoreError):
+    """The spool was closed, with its process about to end; the settlement is not kept."""
+
+
 class Spool:
     """One slot, open and locked. Its methods run SQLite in a thread, one at a time."""
 
@@ -64,7 +76,8 @@ class Spool:
         self._lock = lock
         self._connection = connection
         self._turn = threading.Lock()
-        self.instance = self._name()
+        self._closed = False
+        self.instance = _instance(connection, _place(lock))
         self.entries: int
         self.bytes: int
         self.entries, self.bytes = connection.execute("SELECT count(*), coalesce(sum(length(answer)), 0) FROM entry").fetchone()
@@ -118,9 +131,9 @@ class Spool:
         self.bytes -= _size(entry)
 
     async def close(self) -> None:
-        """Let go of the slot; what lies in it waits for the next holder."""
-        await self._run(self._connection.close)
-        os.close(self._lock)
+        """Let go of the slot; what lies in it waits for the next holder. From now on every other call raises StoreError."""
+        with suppress(ClosedSpoolError):
+            await self._run(self._let_go)
 
     async def _run(self, work: Callable[[], Result]) -> Result:
         try:
@@ -130,7 +143,14 @@ class Spool:
 
     def _in_turn(self, work: Callable[[], Result]) -> Result:
         with self._turn:  # also when a caller was cancelled, and its thread is still at work
+            if self._closed:
+                raise ClosedSpoolError(f"spool {self.path}: it is closed, since the proxy ends")
             return work()
+
+    def _let_go(self) -> None:
+        self._closed = True
+        self._connection.close()
+        os.close(self._lock)  # last: another process may now have the slot
 
     def _insert(self, entry: Entry) -> None:
         with self._connection:
@@ -139,15 +159,6 @@ class Spool:
     def _delete(self, number: int) -> None:
         with self._connection:
             self._connection.execute("DELETE FROM entry WHERE id = ?", (number,))
-
-    def _name(self) -> str:
-        found = self._connection.execute("SELECT name FROM instance").fetchone()
-        if found is not None:
-            return str(found[0])
-        name = secrets.token_hex(8)
-        with self._connection:
-            self._connection.execute("INSERT INTO instance VALUES (?)", (name,))
-        return name
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -158,6 +169,24 @@ def _connect(path: Path) -> sqlite3.Connection:
     connection.execute("PRAGMA synchronous = FULL")
     connection.executescript(_SCHEMA)
     return connection
+
+
+def _place(lock: int) -> str:
+    """Where a lock lies: no two that processes hold at the same time have the same place."""
+    found = os.fstat(lock)
+    return f"{found.st_dev}:{found.st_ino}:{boot_id()}"
+
+
+def _instance(connection: sqlite3.Connection, place: str) -> str:
+    """The name that goes with a slot at this place: a new one, if what is kept comes from another place, or nothing is."""
+    kept = connection.execute("SELECT instance FROM slot WHERE place = ?", (place,)).fetchone()
+    if kept is not None:
+        return str(kept[0])
+    drawn = secrets.token_hex(8)
+    with connection:
+        connection.execute("DELETE FROM slot")
+        connection.execute("INSERT INTO slot VALUES (?, ?)", (drawn, place))
+    return drawn
 
 
 def _size(entry: Entry) -> int:

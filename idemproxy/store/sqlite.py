@@ -2,7 +2,7 @@
 
 This module is the face that the event loop sees. Behind it: sqlite_writer, the thread that carries steps out and commits them in
 groups; sqlite_rows, records as rows; sqlite_list, pages of them; sqlite_audit, the trail of persons' acts; sqlite_file, opening,
-schema and errors; sqlite_wake, waking between processes.
+schema and errors; sqlite_clock, the time that all processes on one file agree on; sqlite_wake, waking between processes.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from idemproxy.core.record import Identity, Phase, Record
 from idemproxy.core.transition import Act, Acted, Ask, Completion, Doubt, Found, Granted, Hold, Settled
 from idemproxy.store import base_acts, base_list, sqlite_audit, sqlite_list
 from idemproxy.store.base import Page, StoreError, StoreUnavailableError, Wake
+from idemproxy.store.base_host import HostClock
 from idemproxy.store.sqlite_file import SCHEMA_VERSION
 from idemproxy.store.sqlite_wake import ProcessWakes
 from idemproxy.store.sqlite_writer import Outcome, Query, Step, Writer
@@ -31,13 +32,14 @@ Transition: TypeAlias = Callable[[Record | None, int], tuple[Record | None, Resu
 class SqliteStore:
     """Records in the SQLite file at `path`; used on one event loop.
 
-    `clock` gives microseconds since the epoch, and is read on the writer's thread. `busy_timeout`: for how many seconds a batch
-    waits for the lock of another process before its steps fail with StoreUnavailableError.
+    `clock`: what this host's clocks show, read on the writer's thread; the store's time is made of them as sqlite_clock says.
+    `busy_timeout`: for how many seconds a batch waits for the lock of another process before its steps fail with
+    StoreUnavailableError.
     """
 
     name: Final = "sqlite"
 
-    def __init__(self, path: str | Path, *, clock: Callable[[], int], busy_timeout: float = 5.0) -> None:
+    def __init__(self, path: str | Path, *, clock: HostClock, busy_timeout: float = 5.0) -> None:
         self._path = Path(path)
         self._clock = clock
         self._busy_timeout = busy_timeout

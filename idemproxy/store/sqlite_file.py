@@ -21,6 +21,7 @@ _APPLICATION: Final = int.from_bytes(b"idem", "big")  # PRAGMA application_id: w
 # `watchers`: loopback UDP ports, separated by spaces, of the processes to tell when the record is settled.
 # `answer` comes last: reading the columns before it does not read its pages.
 # The audit trail outlives its record, so nothing ties the two tables; all entries of one identity have the same `kept_until`.
+# `clock` has one row, see sqlite_clock.
 _SCHEMA: Final = (
     """
     CREATE TABLE record (
@@ -62,6 +63,7 @@ _SCHEMA: Final = (
     """,
     "CREATE INDEX audit_identity ON audit (scope, upstream, key_hash)",
     "CREATE INDEX audit_kept_until ON audit (kept_until)",
+    "CREATE TABLE clock (boot TEXT NOT NULL, offset INTEGER NOT NULL, latest INTEGER NOT NULL)",
     f"PRAGMA application_id = {_APPLICATION}",
     f"PRAGMA user_version = {SCHEMA_VERSION}",
 )

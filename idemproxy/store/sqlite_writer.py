@@ -20,9 +20,10 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from idemproxy.core.record import MICROSECONDS, Identity, Phase, Record
 from idemproxy.core.transition import Act, Found, aged
-from idemproxy.store import sqlite_audit
+from idemproxy.store import sqlite_audit, sqlite_clock
 from idemproxy.store.base import StoreError
 from idemproxy.store.base_acts import Deed
+from idemproxy.store.base_host import HostClock
 from idemproxy.store.sqlite_file import explained, open_file, primary_code
 from idemproxy.store.sqlite_rows import Row, load, load_due, save
 
@@ -60,13 +61,15 @@ class Outcome(NamedTuple):
 class Writer:
     """A thread with a queue. `deliver` is called on the thread with each batch's outcome, after its commit.
 
-    `clock` gives microseconds since the epoch; `busy_timeout` is in seconds. Results carry StoreError as it is: whether the
-    fault heals is for the caller to see.
+    `clock`: the readings of this host; `busy_timeout` is in seconds. Results carry StoreError as it is: whether the fault heals
+    is for the caller to see.
     """
 
-    def __init__(self, path: Path, clock: Callable[[], int], busy_timeout: float, deliver: Callable[[Outcome], None]) -> None:
+    def __init__(self, path: Path, clock: HostClock, busy_timeout: float, deliver: Callable[[Outcome], None]) -> None:
         self._path = path
-        self._clock = clock
+        self._host = clock
+        self._now = clock.wall  # until the file is open, which has a clock of its own
+        self._noted_at = 0
         self._busy_timeout = busy_timeout
         self._deliver = deliver
         self._queue: SimpleQueue[Step | Query | None] = SimpleQueue()
@@ -116,8 +119,13 @@ class Writer:
             with self._transaction(self._busy_timeout) as connection:
                 if not alone:
                     batch += self._waiting(timeout=0)  # what came while we waited for the lock
-                outcome = _transit(connection, batch, self._clock())
+                now, before = self._now(), connection.total_changes
+                outcome = _transit(connection, batch, now)
+                if connection.total_changes != before and now - self._noted_at >= sqlite_clock.NOTE_EVERY:
+                    sqlite_clock.note(connection, now)
+                    self._noted_at = now
         except Exception as error:  # noqa: BLE001 -- whatever it is, those who wait must hear of it
+            self._noted_at = 0  # what was noted was rolled back
             if _is_of_file(error):
                 batch += self._waiting(timeout=0)
             elif len(batch) > 1:
@@ -130,17 +138,17 @@ class Writer:
 
     def _sweep(self) -> None:
         """Now and then let some records age that nobody asks for: answers past their retention go, and then their marks."""
-        now = self._clock()
-        if self._connection is None or not (self._more_to_sweep or abs(now - self._swept_at) >= SWEEP_EVERY):
+        if self._connection is None or not (self._more_to_sweep or abs(self._now() - self._swept_at) >= SWEEP_EVERY):
             return
         swept = 0
         # Whatever fails here, the thread goes on: the next batch meets a lasting fault again, and has someone to tell.
         with suppress(Exception), self._transaction(0) as connection:
+            now = self._now()
             due = load_due(connection, now, SWEEP_ROWS)
             left = {identity: aged(row.record, now) for identity, row in due.items()}
             save(connection, {identity: None if record is None else Row(record) for identity, record in left.items()})
             swept = max(len(due), sqlite_audit.sweep(connection, now, SWEEP_ROWS))
-        self._swept_at, self._more_to_sweep = now, swept == SWEEP_ROWS
+        self._swept_at, self._more_to_sweep = self._now(), swept == SWEEP_ROWS
 
     @contextmanager
     def _transaction(self, patience: float) -> Iterator[sqlite3.Connection]:
@@ -178,8 +186,13 @@ class Writer:
         if self._connection is not None and self._file_at_path() != self._file:
             self._drop()
         if self._connection is None:
-            self._connection = open_file(self._path, create=self._file is None)
-            self._file = self._file_at_path()
+            connection = open_file(self._path, create=self._file is None)
+            try:
+                self._now, self._noted_at = sqlite_clock.file_clock(connection, self._host), 0
+            except BaseException:
+                connection.close()
+                raise
+            self._connection, self._file = connection, self._file_at_path()
         return self._connection
 
     def _file_at_path(self) -> tuple[int, int] | None:

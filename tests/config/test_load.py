@@ -11,7 +11,7 @@ from idemproxy.config.load import load
 from idemproxy.config.settings import Address, Settings, StoreSettings
 from idemproxy.config.units import seconds, size
 from idemproxy.core.fingerprint import FingerprintRule
-from idemproxy.core.key import KeyMode, KeyRule
+from idemproxy.core.key import KeyMode, KeyRule, KeySource
 from idemproxy.core.policy import (
     REPLAY_DENIED,
     Effect,
@@ -82,6 +82,7 @@ store: {url: "redis://me:pw@127.0.0.1:6379/1", prefix: "p:"}
 spool: {directory: kept/here}
 key_secret: secret
 access_log: off
+log_format: json
 drain: 1m
 upstreams:
   api:
@@ -96,7 +97,7 @@ routes:
     upstream: api
     strip_prefix: /x
     effect: read
-    key: {header: X-Key, mode: required}
+    key: {from: [workflow], header: X-Key, mode: required}
     scope: {headers: [X-Tenant, x-user]}
     fingerprint: {mode: semantic, include: [/a], exclude: [/a/b], headers: [X-Lang]}
     outcome: {release: [503], unknown: [500], complete: [409]}
@@ -120,7 +121,7 @@ routes:
     max_stored_body: 0B
 """
     policy = Policy(
-        key=KeyRule(b"x-key", KeyMode.REQUIRED),
+        key=KeyRule(b"x-key", KeyMode.REQUIRED, frozenset({KeySource.WORKFLOW})),
         scope=ScopeRule((b"x-tenant", b"x-user")),
         fingerprint=FingerprintRule("semantic", ("/a",), ("/a/b",), ("x-lang",)),
         outcome=OutcomeRule(frozenset({503}), frozenset({500}), frozenset({409})),
@@ -157,6 +158,7 @@ routes:
             routes=(Route("all", "api", compile_path("/x/**"), methods, b"api.example", b"/x", Effect.READ, policy),),
             profiles={"all": "strict, the default"},
             access_log=False,
+            log_format="json",
             key_secret=b"secret",
             spool=Path("kept/here"),
             drain=60.0,
@@ -194,6 +196,7 @@ def test_each_flag_has_its_variable(layer: str, loaded: Load) -> None:
         "store": "memory://",
         "spool": "/var/lib/spool",
         "access_log": "off",
+        "log_format": "json",
         "upstream": "payments=http://127.0.0.1:13",
     }
     flags = {name: [value] for name, value in said.items()} if layer == "flags" else {}
@@ -201,12 +204,13 @@ def test_each_flag_has_its_variable(layer: str, loaded: Load) -> None:
 
     settings = loaded(LAYERS + "store: {url_file: absent}\n", environ, **flags).settings
 
-    assert (11, 12, "memory://", Path("/var/lib/spool"), False, 13) == (
+    assert (11, 12, "memory://", Path("/var/lib/spool"), False, "json", 13) == (
         settings.listen.port,
         settings.admin.port,
         settings.store.url,
         settings.spool,
         settings.access_log,
+        settings.log_format,
         settings.upstreams["payments"].port,
     )
 
@@ -313,6 +317,23 @@ def test_a_route_that_some_request_reaches_is_not_refused(routes: list[tuple[str
     lines = "".join(f"- {{name: {name}, match: {{{match}}}, upstream: payments}}\n" for name, match in routes)
 
     assert [name for name, _ in routes] == [route.name for route in loaded(UPSTREAM + "routes:\n" + lines).settings.routes]
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("key: required", {KeySource.HEADER, KeySource.WORKFLOW}),
+        ("key: {mode: required}", {KeySource.HEADER, KeySource.WORKFLOW}),
+        ("key: {from: [header]}", {KeySource.HEADER}),
+        ("key: {from: [workflow]}", {KeySource.WORKFLOW}),
+        ("key: {from: [workflow, header]}", {KeySource.HEADER, KeySource.WORKFLOW}),
+    ],
+)
+def test_the_sources_of_keys_are_read_as_the_core_has_them(said: str, expected: set[KeySource], loaded: Load) -> None:
+    """A route takes keys from both, or from what it names; the order in which it names them has no meaning."""
+    [route] = loaded(f"{UPSTREAM}routes:\n- {{name: one, upstream: payments, {said}}}\n").settings.routes
+
+    assert expected == route.policy.key.sources
 
 
 def test_forward_key_is_read_as_the_core_has_it(loaded: Load) -> None:

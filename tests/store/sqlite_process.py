@@ -1,6 +1,7 @@
 """A process with a SQLite store: takes commands on standard input, one a line, and answers each with one line.
 
-Run as `python -m tests.store.sqlite_process FILE`. A command is a word and a key; the answer is a word, or the error's text.
+Run as `python -m tests.store.sqlite_process FILE STEP`. The process believes that its wall clock was set forward by STEP seconds.
+A command is a word and a key; the answer is a word, or the error's text.
 """
 
 from __future__ import annotations
@@ -8,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import resource
 import sys
-import time
+from dataclasses import replace
 
-from idemproxy.core.record import Identity
+from idemproxy.core.record import MICROSECONDS, Identity
 from idemproxy.core.transition import Granted, Hold
 from idemproxy.store.base import StoreError
+from idemproxy.store.base_host import host_clock
 from idemproxy.store.sqlite import SqliteStore
 from tests.store.steps import ask, completion, identity
 
@@ -40,6 +42,10 @@ class Commands:
                     say("watching")
                     await wake.wait(3600)
                 return await self.carry_out("claim", word)
+            case "fence":
+                return str(self._holds[of].fence)
+            case "release":
+                return await self._store.release(of, self._holds[of])
             case "complete":
                 return await self._store.complete(of, self._holds[of], completion(b"x" * 20_000))
             case "limit":
@@ -56,7 +62,8 @@ def say(line: str) -> None:
 
 async def main() -> None:
     """Serve until standard input ends."""
-    store = SqliteStore(sys.argv[1], clock=lambda: time.time_ns() // 1000)
+    host, step = host_clock(), int(sys.argv[2]) * MICROSECONDS
+    store = SqliteStore(sys.argv[1], clock=replace(host, wall=lambda: host.wall() + step))
     await store.start()
     commands = Commands(store)
     say("ready")

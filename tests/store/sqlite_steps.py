@@ -70,9 +70,9 @@ class Worker:
 
 
 @asynccontextmanager
-async def worker(path: Path) -> AsyncIterator[Worker]:
-    """A started worker process; it is killed at the end."""
-    arguments = (sys.executable, "-m", "tests.store.sqlite_process", str(path))
+async def worker(path: Path, step: int = 0) -> AsyncIterator[Worker]:
+    """A started worker process, whose wall clock is ahead by `step` seconds; it is killed at the end."""
+    arguments = (sys.executable, "-m", "tests.store.sqlite_process", str(path), str(step))
     process = await asyncio.create_subprocess_exec(*arguments, cwd=ROOT, stdin=PIPE, stdout=PIPE)
     started = Worker(process)
     try:

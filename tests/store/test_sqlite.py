@@ -11,6 +11,7 @@ import pytest
 from idemproxy.core.record import MICROSECONDS, Phase
 from idemproxy.core.transition import Acted, Doubt, Found, Granted
 from idemproxy.store.base import AUDIT_KEPT, StoreUnavailableError
+from idemproxy.store.base_host import HostClock
 from idemproxy.store.sqlite import SqliteStore
 from idemproxy.store.sqlite_file import SCHEMA_VERSION, open_file
 from idemproxy.store.sqlite_writer import SWEEP_ROWS
@@ -247,7 +248,7 @@ async def test_the_log_outlives_a_process_that_ends(files: SqliteHarness) -> Non
 
 async def test_processes_that_start_at_once_make_one_schema(tmp_path: Path) -> None:
     """Workers that find no file all start, whoever of them makes it."""
-    stores = [SqliteStore(tmp_path / "records.db", clock=Clock()) for _ in range(4)]
+    stores = [SqliteStore(tmp_path / "records.db", clock=HostClock(Clock())) for _ in range(4)]
 
     await asyncio.gather(*[store.start() for store in stores])
     await asyncio.gather(*[store.check() for store in stores])

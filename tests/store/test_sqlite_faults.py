@@ -16,6 +16,7 @@ import pytest
 from idemproxy.core.record import Phase
 from idemproxy.store import sqlite_writer
 from idemproxy.store.base import StoreError, StoreUnavailableError
+from idemproxy.store.base_host import HostClock
 from idemproxy.store.sqlite import SqliteStore
 from idemproxy.store.sqlite_file import SCHEMA_VERSION, open_file
 from tests.store.harness import Clock, SqliteHarness
@@ -52,7 +53,7 @@ async def test_the_file_is_for_its_owner_alone(files: SqliteHarness) -> None:
 async def refusal(path: Path) -> str:
     """Why a store on `path` does not start."""
     with pytest.raises(StoreError) as raised:
-        await SqliteStore(path, clock=Clock()).start()
+        await SqliteStore(path, clock=HostClock(Clock())).start()
     assert StoreError is type(raised.value)
     return str(raised.value)
 

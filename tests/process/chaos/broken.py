@@ -48,9 +48,10 @@ TIMEOUT_RELEASES: Final = (
 COMPLETION_WITHOUT_FENCE: Final = (
     Edit(
         "core/transition.py",
-        "    if record is not None and not _holds(record, hold):\n        return record, Settled.STALE\n    if record is not None and "
-        "record.phase in (Phase.COMPLETED, Phase.EXPIRED):\n        return record, Settled.WRITTEN  # the same completion again, its "
-        "first reply lost\n",
+        "    if record is not None and not _holds(record, hold):\n"
+        "        return record, Settled.STALE\n"
+        "    if record is not None and record.phase in (Phase.COMPLETED, Phase.EXPIRED):\n"
+        "        return record, Settled.WRITTEN  # the same completion again, its first reply lost\n",
         "",
     ),
 )

@@ -101,7 +101,9 @@ class Client:
             fault = f"{fault}={random.choice(_SLOW)}"
         patience = random.choice((0.05, 0.2, 0.5, 1.0, 2.5, 5.0, 8.0, 8.0))
         attempt = Attempt(f"{operation.key}/{name}", operation.key, proxy.name, fault, time.monotonic())
-        sending = self._send(attempt, operation, proxy.port(), patience, rude=random.random() < 0.5, wait=random.choice((0, 1, 5)))
+        sending = self._send(
+            attempt, operation, proxy.port(), patience, rude=random.random() < 0.5, wait=random.choice((0, 1, 5))
+        )
         return asyncio.get_running_loop().create_task(sending)
 
     async def _send(
@@ -146,4 +148,3 @@ async def _answer(reader: asyncio.StreamReader) -> Told:
 def _is_final(answer: Told, operation: Operation) -> bool:
     """Whether a client believes that it need not ask again."""
     return answer.outcome in ANSWERED or (answer.outcome == "unknown" and operation.route == "hold")
-

@@ -23,7 +23,8 @@ class Told:
     def __str__(self) -> str:
         """In one line."""
         marks = " unrecorded" if self.unrecorded else ""
-        return f"{self.status} {self.outcome} {self.slug}{marks} {self.body[:60].decode('utf-8', 'replace') if not self.slug else ''}"
+        said = self.slug or self.body[:60].decode("utf-8", "replace")
+        return f"{self.status} {self.outcome}{marks} {said}"
 
 
 @dataclass(slots=True)

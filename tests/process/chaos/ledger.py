@@ -16,7 +16,7 @@ ARRIVED: Final = "arrived"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Something that happened to a key; `at` in seconds on the machine's monotonic clock, `attempt` is the client's name for it."""
+    """Something that happened to a key: `at` in seconds on the monotonic clock, `attempt` as the client calls it."""
 
     at: float
     key: str

@@ -48,7 +48,9 @@ class Served:
         """As kill -9."""
         if self.program is not None:
             self.program.kill()
-            self.complaints += [line for line in self.program.told if line.startswith(("Traceback", "CRITICAL", "Task exception"))]
+            self.complaints += [
+                line for line in self.program.told if line.startswith(("Traceback", "CRITICAL", "Task exception"))
+            ]
             self.program = None
 
     def pause(self) -> None:
