@@ -12,19 +12,20 @@ from idemproxy.core.hop import HOP_BY_HOP, OURS
 from idemproxy.core.policy import REPLAY_DENIED
 from idemproxy.core.problem import KINDS, Kind, Slug
 
-_ALSO: Final = MappingProxyType({Slug.NOT_SENT: (503, 504), Slug.OUTCOME_UNKNOWN: (502, 504)})
+_ALSO: Final = MappingProxyType({Slug.NOT_SENT: (503, 504), Slug.OUTCOME_UNKNOWN: (500, 502, 504)})
 """The statuses that a slug has in some cases, beside its usual one."""
 
 _MEANINGS: Final[Mapping[Slug, str]] = MappingProxyType(
     {
         Slug.KEY_MISSING: "The route has `key: required`, and the request names no operation.",
         Slug.KEY_INVALID: "Several key fields, a list, an empty or too long key, or characters that are not visible ASCII.",
-        Slug.BAD_REQUEST: "The target is no path, the body is broken off or cannot be framed, or the stamp cannot be written.",
+        Slug.BAD_REQUEST: "Not valid HTTP, a target that is no path, a body that is broken off, or no place for the stamp.",
         Slug.KEY_REUSED: "The key was first used for another request: a new operation needs a new key.",
         Slug.IN_PROGRESS: "The first request with this key is still under way: ask again after `Retry-After`.",
         Slug.OUTCOME_UNKNOWN: (
             "The request was sent and nobody here knows whether it happened. 409 on a retry; 502 or 504 on the first request, "
-            "where no whole answer came. See [resolve an unknown outcome](../how-to/resolve-an-unknown-outcome.md)."
+            "where no whole answer came; 500 where the proxy itself failed. "
+            "See [resolve an unknown outcome](../how-to/resolve-an-unknown-outcome.md)."
         ),
         Slug.RESPONSE_UNAVAILABLE: "It happened, with the status that `detail` names, but the answer was too long to keep.",
         Slug.KEY_EXPIRED: "It happened, at the time that `detail` names, and the answer is no longer kept.",

@@ -138,8 +138,11 @@ def _absent() -> RefusedError:
 
 
 def _identity(request: web.Request) -> Identity:
-    """The record that a path names."""
-    return Identity(*(request.match_info[part] for part in ("scope", "upstream", "key")))
+    """The record that a path names. Its parts are visible characters, so that nobody forges a line of the log with one."""
+    parts = [request.match_info[part] for part in ("scope", "upstream", "key")]
+    if not all(part.isascii() and part.isprintable() and not {" ", "/"} & set(part) for part in parts):
+        raise _absent()
+    return Identity(*parts)
 
 
 def _phase(text: str | None) -> Phase | None:

@@ -15,6 +15,9 @@ import orjson
 
 SECONDS: Final = 1.0
 
+_ESCAPED: Final = {code: repr(chr(code))[1:-1] for code in (*range(32), 127)}
+"""Control characters, spelled out: a line is one line, whatever it quotes."""
+
 
 class Lines(logging.Handler):
     """Writes records with `write`. `as_json`: one JSON object for each line, for programs that collect them."""
@@ -32,7 +35,7 @@ class Lines(logging.Handler):
             self._latest[record.msg] = since, left_out + 1
             return
         self._latest[record.msg] = record.created, 0
-        text = record.getMessage() + (f" (and {left_out} more like this)" if left_out else "")
+        text = record.getMessage().translate(_ESCAPED) + (f" (and {left_out} more like this)" if left_out else "")
         if record.exc_info:
             text += "\n" + logging.Formatter().formatException(record.exc_info)
         self._write(self._line(record, text))

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import web
 
 from idemproxy.core.fingerprint import fingerprint
-from idemproxy.core.key import KeyInvalidError, KeyMode, find_key, hash_secretly
+from idemproxy.core.key import KeyInvalidError, KeyMode, KeySource, find_key, hash_secretly
 from idemproxy.core.message import Request, field_values
-from idemproxy.core.policy import KIB, SAFE_METHODS, Effect, Route, match_route
+from idemproxy.core.policy import KIB, SAFE_METHODS, Effect, Route, comparable_path, match_route
 from idemproxy.core.problem import Problem, Slug, problem
 from idemproxy.core.record import Identity
 from idemproxy.core.scope import find_scope
@@ -32,7 +32,7 @@ LARGE: Final = 256 * KIB
 """From this size on a body's fingerprint is taken in a thread, so that it does not hold up other requests."""
 
 RESERVED: Final = b"/_idemproxy/"
-"""What begins so never reaches an upstream."""
+"""A path that begins so, however it is spelled, never reaches an upstream."""
 
 _WAIT_PREFERENCE = re.compile(rb"(?:^|[,;])\s*wait\s*=\s*\"?(\d{1,6})\"?\s*(?:$|[,;])", re.IGNORECASE)
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -74,7 +74,7 @@ def arrive(http: web.BaseRequest, routes: Sequence[Route], secret: bytes | None)
     if not target.startswith(b"/") or request.method == "CONNECT":
         detail = "This is no proxy for CONNECT or absolute targets: send a path, as in `POST /charges`."
         raise RefusedError(problem(Slug.BAD_REQUEST, detail), close=True)
-    if target.startswith(RESERVED):
+    if comparable_path(request.path).startswith(RESERVED):
         detail = f"Paths below {RESERVED.decode('ascii')} are this proxy's own, and there is nothing at this one."
         raise RefusedError(problem(Slug.NO_ROUTE, detail), close=True)
     if not _is_plainly_framed(request):
@@ -95,10 +95,9 @@ def arrive(http: web.BaseRequest, routes: Sequence[Route], secret: bytes | None)
         raise RefusedError(problem(Slug.KEY_INVALID, detail), route.name, close=True) from exc
     if key is None:
         if rule.mode is KeyMode.REQUIRED:
-            name = rule.header.decode("ascii").title()
-            detail = (
-                f"Requests on this route need a key: name the operation in the field {name}, and use that key for every retry."
-            )
+            names = {KeySource.HEADER: rule.header.decode("ascii").title(), KeySource.WORKFLOW: "Workflow-Id and Workflow-Step"}
+            where = " or ".join(names[source] for source in rule.sources)
+            detail = f"Requests on this route need a key: name the operation in {where}, and use that name for every retry."
             raise RefusedError(problem(Slug.KEY_MISSING, detail), route.name, close=True)
         return Passing(request, route, Outcome.BYPASSED)
     scope = find_scope(request.fields, route.policy.scope, secret)

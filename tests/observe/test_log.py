@@ -28,6 +28,11 @@ def test_a_line_is_its_level_and_its_text() -> None:
     assert [b"WARNING store 7 is down\n"] == _written(_record("store %d is down", 7))
 
 
+def test_nothing_that_is_quoted_makes_a_line_of_its_own() -> None:
+    """Control characters in what a line quotes are spelled out."""
+    assert [b"WARNING upstream a\\nERROR forged\\x1b[2J\n"] == _written(_record("upstream %s", "a\nERROR forged\x1b[2J"))
+
+
 def test_a_line_can_be_json() -> None:
     """For programs, a line is one object with the time, the level and the message."""
     (line,) = _written(_record("store %s is down", "\udcff"), as_json=True)

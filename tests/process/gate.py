@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
@@ -118,8 +118,7 @@ class Gate:
                 passage.client.sendall(data)
         return bool(data)
 
-    def _carry(self, carry: object, passage: Passage) -> None:
-        assert callable(carry)
+    def _carry(self, carry: Callable[[Passage], bool], passage: Passage) -> None:
         with suppress(OSError):
             while carry(passage):
                 pass

@@ -161,7 +161,7 @@ def test_an_upstream_that_is_silent_after_a_slow_upload_is_still_found_out(upstr
 
 
 def test_a_stalled_reader_does_not_hold_up_what_has_to_be_settled(upstream: Upstream, impatient: Watched) -> None:
-    """A covered answer that is too long to be kept is read to its end without its client, and the retry hears that it happened."""
+    """A covered answer too long to be kept is read to its end without its client, and a retry hears that it happened."""
     upstream.plays(_pours)
     key = new_key()
     asked = request("POST", "/large/covered", body=b"1", key=key)

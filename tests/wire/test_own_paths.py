@@ -1,0 +1,117 @@
+"""What a request's target may not do: go where no path leads, reach past this proxy's own paths, or bring secrets into the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.wire.client import Client, ask, new_key, outcome, problem, request, status
+from tests.wire.upstream import Upstream, answers
+from tests.wire.watched import Watched, watched
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+HOW = pytest.mark.parametrize("keyed", [True, False], ids=["covered", "passed through"])
+SECRET = "only-the-caller-knows"
+BAD = (400, "bad-request", "no", "new_key")
+NO_ROUTE = (404, "no-route", "no", "never")
+
+
+@pytest.fixture(scope="module")
+def prefixed(scripted: Upstream) -> Iterator[Watched]:
+    """A proxy that takes a prefix away, and lets all other paths through as they are."""
+    settings = {
+        "upstreams": {"api": {"url": scripted.url}},
+        "routes": [
+            {"name": "a", "match": {"path": "/a/**"}, "upstream": "api", "strip_prefix": "/a"},
+            {"name": "odd", "match": {"path": "/-.~/%2F/**"}, "upstream": "api", "strip_prefix": "/-.~/%2F"},
+            {"name": "rest", "upstream": "api"},
+        ],
+    }
+    with watched(settings) as running:
+        yield running
+
+
+@HOW
+@pytest.mark.parametrize("target", ["api.example:443", f"me:{SECRET}@api.example:443", "/x"])
+def test_connect_is_refused_at_once(upstream: Upstream, prefixed: Watched, target: str, *, keyed: bool) -> None:
+    """This proxy opens no tunnels, and a body after the head does not make the client wait for the answer."""
+    upstream.plays(answers(OK))
+    with Client(prefixed.port) as client:
+        client.send(request("CONNECT", target, body=b"abc", key=new_key() if keyed else None))
+        answer = client.message()
+
+    assert (BAD, [b"close"]) == (problem(answer), answer.values("connection"))
+    assert [] == upstream.lines
+
+
+@HOW
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE"])
+@pytest.mark.parametrize("target", ["/_idemproxy/x", "/_idemproxy/", "/_idemproxy/keys/1?wait=1", "/%5Fidem%70roxy/x"])
+def test_this_proxys_own_paths_reach_no_upstream(
+    upstream: Upstream, prefixed: Watched, method: str, target: str, *, keyed: bool
+) -> None:
+    """Where there is nothing of ours, there is nothing: what is asked of this proxy is not handed to another server."""
+    upstream.plays(answers(OK))
+
+    answer = ask(prefixed.port, request(method, target, body=b"1", key=new_key() if keyed else None))
+
+    assert (NO_ROUTE, "refused") == (problem(answer), outcome(answer))
+    assert [] == upstream.lines
+
+
+@HOW
+@pytest.mark.parametrize(
+    ("target", "forwarded"),
+    [
+        ("/a/x", "/x"),
+        ("/%61/x", "/x"),
+        ("/%61/%78?y=%61", "/%78?y=%61"),
+        ("/a", "/"),
+        ("/%61", "/"),
+        ("/%61?x=1", "/?x=1"),
+        ("/%61//x", "//x"),
+        ("/%61/a/x", "/a/x"),
+        ("/-.~/%2F/x", "/x"),
+        ("/-.~/%2f/x", "/x"),
+        ("/%2d%2E%7e/%2f/x", "/x"),
+        ("/%2D.%7E/%2F", "/"),
+        ("/ab/x", "/ab/x"),
+        ("/A/x", "/A/x"),
+    ],
+)
+def test_a_prefix_goes_however_it_is_spelled(
+    upstream: Upstream, prefixed: Watched, target: str, forwarded: str, *, keyed: bool
+) -> None:
+    """A spelling by which a route takes a request is one in which its prefix is found; the rest goes byte for byte."""
+    upstream.plays(answers(OK))
+
+    answer = ask(prefixed.port, request("POST", target, body=b"1", key=new_key() if keyed else None))
+
+    assert 200 == status(answer)
+    assert [f"POST {forwarded} HTTP/1.1".encode()] == [arrived.start for arrived in upstream.requests]
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        f"http://me:{SECRET}@api.example/x",
+        f"http://{SECRET}@api.example",
+        f"https://me:{SECRET}@api.example:8443/x?y#z",
+        f"me:{SECRET}@api.example:443",
+        f"http://me:{SECRET}@[::1/x",
+        f"/x?token={SECRET}",
+    ],
+)
+def test_credentials_in_a_target_leave_no_trace(upstream: Upstream, prefixed: Watched, target: str) -> None:
+    """Whatever comes of the request, neither log holds what stands before the @ of a target, or in its query."""
+    upstream.plays(answers(OK))
+    last = f"/last/{new_key()}"
+
+    answer = ask(prefixed.port, request("POST", target, body=b"1"))
+    ask(prefixed.port, request("GET", last))
+    prefixed.told(last)  # and so is what came before it
+
+    assert (BAD if not target.startswith("/") else None) == (problem(answer) if status(answer) != 200 else None)
+    assert SECRET not in prefixed.log.read_text()
+    assert SECRET not in "".join(prefixed.program.told)
