@@ -153,6 +153,7 @@ async def _serve(settings: Settings) -> int:
         unfinished = await _drain(listener, exchange, signals, settings.drain)
         held = leases.held() if unfinished else []
         await _give_up(held, settler)
+        await exchange.abandon()
         await listener.server.shutdown(timeout=0.1)
         if held:
             _log.error("ended with %d attempts under way: they are unknown", len(held))

@@ -129,6 +129,12 @@ class Exchange:
         while self._tasks:
             await asyncio.wait(self._tasks)
 
+    async def abandon(self) -> None:
+        """End what is under way, its outcome untold."""
+        for task in self._tasks:
+            task.cancel()
+        await self.finished()
+
     async def _run(self, journey: Journey) -> None:
         call = journey.call
         try:

@@ -17,6 +17,7 @@ from tests.process.chaos.history import ANSWERED, Attempt, History, Told
 
 MOST_ATTEMPTS: Final = 12
 _RESET: Final = struct.pack("ii", 1, 0)
+_PROXYS: Final = frozenset({"idempotency-status", "idempotent-replayed", "content-length", "connection"})
 _SLOW: Final = (0.05, 0.4, 1.2, 1.8)
 
 # What an upstream does with a request that comes to it, and how often. Half of them meet nothing.
@@ -142,7 +143,8 @@ async def _answer(reader: asyncio.StreamReader) -> Told:
     body = await reader.readexactly(int(fields["content-length"]))
     outcome, *marks = fields.get("idempotency-status", "").split("; ")
     slug = json.loads(body)["type"] if fields["content-type"] == "application/problem+json" else ""
-    return Told(int(head.split()[1]), body, outcome, slug, "unrecorded" in marks)
+    own = tuple(line for line in lines if line and line.partition(":")[0].lower() not in _PROXYS)
+    return Told(int(head.split()[1]), own, body, outcome, slug, "unrecorded" in marks)
 
 
 def _is_final(answer: Told, operation: Operation) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 ANSWERED: Final = frozenset({"executed", "replayed", "recovered"})
@@ -12,13 +12,20 @@ ANSWERED: Final = frozenset({"executed", "replayed", "recovered"})
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A whole answer: its status and body, the words of Idempotency-Status, and a problem's slug, "" for none."""
+    """A whole answer: what is the upstream's own of it, the words of Idempotency-Status, and a problem's slug, "" for none."""
 
     status: int
-    body: bytes = field(repr=False)
+    fields: tuple[str, ...]
+    """Its field lines in order, without the proxy's and the framing."""
+    body: bytes
     outcome: str
     slug: str
     unrecorded: bool
+
+    @property
+    def content(self) -> tuple[int, tuple[str, ...], bytes]:
+        """What must be the same for everyone who is given this answer."""
+        return self.status, self.fields, self.body
 
     def __str__(self) -> str:
         """In one line."""

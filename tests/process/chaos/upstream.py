@@ -103,7 +103,7 @@ class Conversation(asyncio.Protocol):
         body = resource(key, self._books.effects[key])
         if when == "after" and await self._suffers(what, seconds, body):
             return
-        self._answer(201, body)
+        self._answer(201, body, b"Location: /effects/%b\r\nX-Attempt: %b\r\n" % (key.encode(), attempt.encode()))
 
     async def _suffers(self, what: str, seconds: str, body: bytes) -> bool:
         """Let a fault happen; whether it takes the place of what was to come."""
@@ -125,9 +125,10 @@ class Conversation(asyncio.Protocol):
                 self._answer(int(status), b'{"error":"failed as asked"}')
         return True
 
-    def _answer(self, status: int, body: bytes) -> None:
-        retry = b"Retry-After: 1\r\n" if status == 503 else b""
-        head = b"HTTP/1.1 %d -\r\nContent-Type: application/json\r\n%bContent-Length: %d\r\n\r\n" % (status, retry, len(body))
+    def _answer(self, status: int, body: bytes, fields: bytes = b"") -> None:
+        if status == 503:
+            fields = b"Retry-After: 1\r\n"
+        head = b"HTTP/1.1 %d -\r\nContent-Type: application/json\r\n%bContent-Length: %d\r\n\r\n" % (status, fields, len(body))
         self._write(head + body)
 
     def _write(self, data: bytes) -> None:

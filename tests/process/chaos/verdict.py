@@ -93,7 +93,7 @@ def _differs(attempt: Attempt, answer: Told, final: Told | None) -> Iterator[str
     """
     if final is None or final.outcome not in ANSWERED:
         yield f"attempt {attempt.name} was given an answer, which is not stored: {final}"
-    elif (answer.status, answer.body) != (final.status, final.body) and not (answer.unrecorded and final.outcome == "recovered"):
+    elif answer.content != final.content and not (answer.unrecorded and final.outcome == "recovered"):
         yield f"attempt {attempt.name} was given another answer than the one that is stored"
 
 
