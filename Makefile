@@ -65,5 +65,5 @@ bench: $(STAMP) ## requests per second and added latency, beside a bare pass-thr
 	$(BIN)/python -m bench $(if $(QUICK),--quick)
 
 clean: ## remove what these targets made
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist idemproxy.db* idemproxy-spool idemproxy-demo.jsonl
 	find idemproxy tests bench docs -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

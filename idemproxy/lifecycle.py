@@ -129,7 +129,7 @@ async def _serve(settings: Settings) -> int:
         leases = Leases(measured, loop, min(route.policy.lease for route in settings.routes) / 3, metrics)
         stack.push_async_callback(leases.close)
         owner = Owner(secrets.token_hex(8) if spool is None else spool.instance)
-        stack.push_async_callback(_ended, loop.create_task(mark_orphans(measured, owner)))
+        stack.push_async_callback(_ended, loop.create_task(mark_orphans(measured, owner, metrics)))
         pools = {name: Pool(upstream, loop) for name, upstream in settings.upstreams.items()}
         for pool in pools.values():
             stack.callback(pool.close)

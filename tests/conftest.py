@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import uuid
 from collections.abc import Iterator
 
@@ -14,6 +15,8 @@ from tests.servers import redis_server
 def pytest_configure() -> None:
     """Keep what is sent to loopback on this machine: several clients honour a forward proxy that the environment names."""
     os.environ |= {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
+    # Where this runs in the background of a shell, SIGINT is ignored, and the programs that are started here would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="module", params=["sqlite", "redis"])

@@ -14,23 +14,21 @@ PACKAGE = Path(__file__).parents[1] / "idemproxy"
 LEANS_ON: dict[str, tuple[str, ...]] = {
     "__init__": (),
     "__main__": ("cli",),
-    "errors": (),
     "core/": (),
-    "config/": ("core/", "errors"),
-    "observe/": ("core/", "errors"),
+    "config/": ("core/"),
+    "observe/": ("core/"),
     "store/__init__": (),
-    "store/base": ("core/", "errors"),
-    "store/measured": ("core/", "errors", "store/base"),
-    "store/memory": ("core/", "errors", "store/base"),
-    "store/redis": ("core/", "errors", "store/base"),
-    "store/spool": ("core/", "errors", "store/base"),
-    "store/sqlite": ("core/", "errors", "store/base"),
+    "store/base": ("core/"),
+    "store/measured": ("core/", "store/base"),
+    "store/memory": ("core/", "store/base"),
+    "store/redis": ("core/", "store/base"),
+    "store/spool": ("core/", "store/base"),
+    "store/sqlite": ("core/", "store/base"),
     "server": ("core/",),
-    "proxy/": ("core/", "errors", "server", "store/base", "store/spool", "observe/"),
-    "workflow/": ("core/", "errors", "store/base", "observe/"),
-    "admin/": ("core/", "errors", "server", "store/base", "observe/"),
+    "proxy/": ("core/", "server", "store/base", "store/spool", "observe/"),
+    "admin/": ("core/", "server", "store/base", "observe/"),
     "demo/": (),
-    "lifecycle": ("core/", "errors", "store/", "observe/", "config/", "proxy/", "workflow/", "admin/"),
+    "lifecycle": ("core/", "store/", "observe/", "config/", "proxy/", "admin/"),
     "cli": ("",),
 }
 # The modules of core tell a story: each leans only on those before it, and on the shared ones, which lean on message alone.
@@ -72,7 +70,7 @@ LIBRARIES_OF: dict[str, set[str]] = {
 }
 # Library -> the only parts that may import it.
 LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
-    "aiohttp": ("server", "proxy/", "admin/", "workflow/", "demo/"),
+    "aiohttp": ("server", "proxy/", "admin/", "demo/"),
     "hiredis": ("store/redis",),
     "httptools": ("proxy/",),
     "prometheus_client": ("observe/metrics",),

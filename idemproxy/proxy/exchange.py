@@ -163,6 +163,8 @@ class Exchange:
                 asked_at = elapsed()
                 ask = Ask(call.fingerprint, owner, call.route.name, round(policy.lease * MICROSECONDS), reclaim)
                 claimed = await self._claim(call.identity, ask, before, watched=wake is not None)
+                if isinstance(claimed, Found):
+                    before, reclaim = None, None  # another was quicker; what was unknown then may be decided by now
                 rule = decide(claimed, call.fingerprint, policy, patient=asked_at < patience, waited=wake is not None)
                 match rule.verb, claimed:
                     case Verb.FORWARD, Granted(hold):

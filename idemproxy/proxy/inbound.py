@@ -96,7 +96,7 @@ def arrive(http: web.BaseRequest, routes: Sequence[Route], secret: bytes | None)
     if key is None:
         if rule.mode is KeyMode.REQUIRED:
             names = {KeySource.HEADER: rule.header.decode("ascii").title(), KeySource.WORKFLOW: "Workflow-Id and Workflow-Step"}
-            where = " or ".join(names[source] for source in rule.sources)
+            where = " or ".join(names[source] for source in KeySource if source in rule.sources)
             detail = f"Requests on this route need a key: name the operation in {where}, and use that name for every retry."
             raise RefusedError(problem(Slug.KEY_MISSING, detail), route.name, close=True)
         return Passing(request, route, Outcome.BYPASSED)

@@ -7,11 +7,13 @@ import logging
 import secrets
 from typing import TYPE_CHECKING, Final
 
+from idemproxy.core.outcome import Settlement
 from idemproxy.core.record import Phase
 from idemproxy.core.transition import Doubt, Settled, hold_of
 from idemproxy.store.base import StoreUnavailableError
 
 if TYPE_CHECKING:
+    from idemproxy.observe.metrics import Metrics
     from idemproxy.store.base import Store
 
 _log = logging.getLogger(__name__)
@@ -36,7 +38,7 @@ class Owner:
         return owner.startswith(self.instance) and not owner.startswith(self.run)
 
 
-async def mark_orphans(store: Store, owner: Owner) -> None:
+async def mark_orphans(store: Store, owner: Owner, metrics: Metrics) -> None:
     """Look through all records in flight, for as long as it takes the store to be there."""
     cursor, marked = "", 0
     while True:
@@ -45,6 +47,7 @@ async def mark_orphans(store: Store, owner: Owner) -> None:
             for identity, record in page.records:
                 if owner.is_orphaned(record.owner):
                     settled = await store.mark_unknown(identity, hold_of(record), Doubt())
+                    metrics.settled(Settlement.MARK_UNKNOWN.value, settled)
                     marked += settled is Settled.WRITTEN
         except StoreUnavailableError:
             await asyncio.sleep(_RETRY_SECONDS)
@@ -53,4 +56,4 @@ async def mark_orphans(store: Store, owner: Owner) -> None:
         if not cursor:
             break
     if marked:
-        _log.warning("%d claims of an earlier run of this instance are marked unknown", marked)
+        _log.warning("marked unknown: claims of an earlier run of this instance, %d of them", marked)

@@ -21,6 +21,7 @@ from idemproxy.core.policy import (
     comparable_path,
     compile_path,
     match_route,
+    without_prefix,
 )
 
 PROPERTY = settings(derandomize=True, deadline=None, max_examples=200)
@@ -152,6 +153,54 @@ def test_bad_patterns(pattern: str) -> None:
     """A pattern begins with a slash, and `**` stands only at its end, after a slash."""
     with pytest.raises(ValueError, match="the path"):
         compile_path(pattern)
+
+
+# A prefix that is taken away
+
+
+@pytest.mark.parametrize(
+    ("target", "prefix", "expected"),
+    [
+        (b"/a/x", b"/a", b"/x"),
+        (b"/a", b"/a", b"/"),
+        (b"/a?q=/a", b"/a", b"/?q=/a"),
+        (b"/a/", b"/a", b"/"),
+        (b"/a//x", b"/a", b"//x"),
+        (b"/a/a/x", b"/a", b"/a/x"),
+        (b"/a/%61?%61", b"/a", b"/%61?%61"),
+        (b"/%61/x", b"/a", b"/x"),
+        (b"/%61", b"/a", b"/"),
+        (b"/a/x", b"/%61", b"/x"),
+        (b"/%61%2D%2e%7E/x", b"/a-.~", b"/x"),
+        (b"/a%2fb/x", b"/a%2Fb", b"/x"),
+        (b"/a%2Fb/x", b"/a%2fb", b"/x"),
+        (b"/a/x", b"/a/", b"/x"),
+        # of which it is no prefix
+        (b"/A/x", b"/a", b"/A/x"),
+        (b"/%41/x", b"/a", b"/%41/x"),
+        (b"/a/b/x", b"/a%2Fb", b"/a/b/x"),
+        (b"/%2561/x", b"/a", b"/%2561/x"),
+        (b"/aXb/x", b"/a.b", b"/aXb/x"),
+        (b"/b/a/x", b"/a", b"/b/a/x"),
+    ],
+)
+def test_without_prefix(target: bytes, prefix: bytes, expected: bytes) -> None:
+    """A prefix goes in whatever spelling it comes; the rest stays byte for byte, and begins with a slash."""
+    assert expected == without_prefix(target, prefix)
+
+
+@PROPERTY
+@given(
+    prefix=st.text("/" + UNRESERVED + "!$&'()+,;=:@[]{}|^\\", max_size=12).map("/{}".format),
+    rest=st.text("/a%?", max_size=6).map("/{}".format),
+    escaped=st.lists(st.booleans(), min_size=13, max_size=13),
+)
+def test_a_prefix_is_found_in_every_spelling(prefix: str, rest: str, escaped: list[bool]) -> None:
+    """What a route takes by its prefix is forwarded without it, with any of its unreserved characters escaped."""
+    spelled = "".join(
+        f"%{ord(sign):02x}" if hide and sign in UNRESERVED else sign for sign, hide in zip(prefix, escaped, strict=False)
+    )
+    assert rest.encode() == without_prefix((spelled + rest).encode("ascii"), prefix.encode("ascii"))
 
 
 # Routes
