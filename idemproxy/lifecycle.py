@@ -94,8 +94,6 @@ def open_store(settings: StoreSettings) -> Store:
             return RedisStore(settings.url, prefix=settings.prefix)
         case "memory":
             from idemproxy.store.memory import MemoryStore  # noqa: PLC0415
-
-            _log.warning("the store is this process's memory: for tests only, every record goes with the process")
             return MemoryStore(_now)
         case _:
             raise NotStartedError(f"store.url: no store is called {scheme!r}")
@@ -159,7 +157,7 @@ async def _serve(settings: Settings) -> int:
             _log.error("ended with %d attempts under way: they are unknown", len(held))
             return EXIT_UNFINISHED
     if unfinished:
-        _log.warning("drained; %d clients were cut off, with nothing under way for them", unfinished)
+        _log.warning("drained; clients that were cut off, with nothing under way for them: %d", unfinished)
     else:
         _log.info("drained")
     return EXIT_DRAINED
@@ -253,7 +251,10 @@ async def _listen(
 
 
 def _tell(settings: Settings, store: str) -> None:
-    _log.info("store %s", store)
+    if store == "memory":
+        _log.warning("store memory: for tests only, every record goes with the process")
+    else:
+        _log.info("store %s", store)
     for name, upstream in settings.upstreams.items():
         base = upstream.base_path.decode("ascii", "backslashreplace")
         _log.info("upstream %s is %s://%s%s", name, upstream.scheme, upstream.authority.decode("ascii"), base)

@@ -29,8 +29,8 @@ def api() -> Iterator[Upstream]:
 @pytest.mark.parametrize(
     ("keyed", "forwarded", "expected", "last"),
     [
-        (True, False, 0, "WARNING drained; 1 clients were cut off, with nothing under way for them\n"),
-        (False, False, 0, "WARNING drained; 1 clients were cut off, with nothing under way for them\n"),
+        (True, False, 0, "WARNING drained; clients that were cut off, with nothing under way for them: 1\n"),
+        (False, False, 0, "WARNING drained; clients that were cut off, with nothing under way for them: 1\n"),
         (True, True, 3, "ERROR ended with 1 attempts under way: they are unknown\n"),
     ],
     ids=["an upload", "an upload that passes through", "an upload and an attempt"],
