@@ -34,6 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _demo_api(given[1:])
     if given[:1] == ["records"]:
         return _records(given[1:])
+    if given == ["--version"]:
+        given = ["version"]
     parsed = _parser().parse_args(given)
     try:
         return COMMANDS[parsed.command](parsed)
@@ -53,10 +55,16 @@ def run(parsed: argparse.Namespace) -> int:
 
 def check(parsed: argparse.Namespace) -> int:
     """Say whether `run` would take this configuration."""
-    configuration = _configuration(parsed)
+    from idemproxy.config.places import why_no_spool, why_no_store_file  # noqa: PLC0415 - needed by this command only
+
+    configuration = _configuration(parsed, lambda store: _why_no_store(store) or why_no_store_file(store))
     if configuration is None:
         return WRONG
     settings = configuration.settings
+    reason = why_no_spool(settings.spool)
+    spool = [] if reason is None else [f"spool.directory: {reason}; without one, an answer that the store does not take is lost"]
+    for warning in (*settings.warnings, *spool):
+        sys.stderr.write(f"warning: {warning}\n")
     store = settings.store.url.partition("://")[0]
     counts = f"upstreams: {len(settings.upstreams)}, routes: {len(settings.routes)}"
     return _tell(f"the configuration is fine ({counts}, store: {store})\n")
@@ -142,6 +150,7 @@ def output_lost(failure: OSError) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="idemproxy", description="One write, one effect, and the same answer to every retry.")
+    parser.add_argument("--version", action="store_true", help="print the version, as the command does")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
         about = (command.__doc__ or "").strip().splitlines()[0]
@@ -184,7 +193,9 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--log-format", metavar="text|json", help=about)
 
 
-def _configuration(parsed: argparse.Namespace) -> Configuration | None:
+def _configuration(
+    parsed: argparse.Namespace, why_no_store: Callable[[StoreSettings], str | None] | None = None
+) -> Configuration | None:
     """The configuration that flags, environment and file make; None after its problems were written to standard error."""
     from idemproxy.config.load import FLAGS, load  # noqa: PLC0415 - pydantic and YAML take longer than a health check
     from idemproxy.config.problem import ConfigurationError  # noqa: PLC0415 - as above
@@ -195,7 +206,7 @@ def _configuration(parsed: argparse.Namespace) -> Configuration | None:
         if value is not None:
             flags[name] = value if isinstance(value, list) else [value]
     try:
-        return load(flags, os.environ, _why_no_store)
+        return load(flags, os.environ, why_no_store or _why_no_store)
     except ConfigurationError as failure:
         sys.stderr.write(f"{failure}\n")
         return None

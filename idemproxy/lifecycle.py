@@ -94,6 +94,7 @@ def open_store(settings: StoreSettings) -> Store:
             return RedisStore(settings.url, prefix=settings.prefix)
         case "memory":
             from idemproxy.store.memory import MemoryStore  # noqa: PLC0415
+
             return MemoryStore(_now)
         case _:
             raise NotStartedError(f"store.url: no store is called {scheme!r}")
@@ -134,7 +135,7 @@ async def _serve(settings: Settings) -> int:
         exchange = Exchange(measured, settler, leases, pools, owner, loop)
         listener = Listener(settings.routes, pools, exchange, observe, settings.key_secret)
 
-        health = Health({"store": measured.check, "spool": _spool_check(spool)})
+        health = Health({"store": measured.check, "spool": _spool_check(spool, settler)})
         policies = {route.name: route.policy for route in settings.routes}
         records = Records(measured, policies, Access(settings.admin_token))
         admin = await stack.enter_async_context(admin_server(metrics, health, records))
@@ -152,7 +153,7 @@ async def _serve(settings: Settings) -> int:
         held = leases.held() if unfinished else []
         await _give_up(held, settler)
         await exchange.abandon()
-        await listener.server.shutdown(timeout=0.1)
+        await listener.server.shutdown(timeout=0.5)
         if held:
             _log.error("ended with %d attempts under way: they are unknown", len(held))
             return EXIT_UNFINISHED
@@ -186,8 +187,10 @@ async def _open_spool(settings: Settings, stack: contextlib.AsyncExitStack) -> S
     return spool
 
 
-def _spool_check(spool: Spool | None) -> Check:
+def _spool_check(spool: Spool | None, settler: Settler) -> Check:
     async def check() -> str | None:
+        if settler.unkept:
+            raise StoreError(f"{len(settler.unkept)} endings are in memory only, since it could not be written")
         if spool is None:
             return "there is none: an ending that the store does not take is lost"
         if spool.is_full:
@@ -261,6 +264,8 @@ def _tell(settings: Settings, store: str) -> None:
     _log.info("%d %s", len(settings.routes), "route" if len(settings.routes) == 1 else "routes")
     for route, profile in settings.profiles.items():
         _log.info("route %s: profile %s", route, profile)
+    for warning in settings.warnings:
+        _log.warning("%s", warning)
 
 
 async def _drain(listener: Listener, exchange: Exchange, signals: _Signals, seconds: float) -> int:

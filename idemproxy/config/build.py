@@ -27,6 +27,7 @@ def build(
     store_url: str,
     key_secret: bytes | None,
     admin_token: bytes | None,
+    warnings: tuple[str, ...] = (),
 ) -> Settings:
     """The settings of a shape that `effective` has filled in; the secrets come apart, for they may lie in files."""
     return Settings(
@@ -42,6 +43,7 @@ def build(
         admin_token=admin_token,
         spool=Path(shape.spool.directory),
         drain=units.seconds(shape.drain),
+        warnings=warnings,
     )
 
 
@@ -77,7 +79,7 @@ def _policy(said: RouteShape) -> Policy:
         key=KeyRule(values.read_key_name(_told(key.header)), _told(key.mode), frozenset(_told(key.sources))),
         scope=ScopeRule(tuple(map(values.read_field_name, _told(said.scope).headers))),
         fingerprint=fingerprint_rule(said.fingerprint),
-        outcome=OutcomeRule(*(frozenset(_told(kind)) for kind in (outcome.release, outcome.unknown, outcome.complete))),
+        outcome=OutcomeRule(*(frozenset(kind) for kind in (outcome.release, outcome.unknown, outcome.complete))),
         on_unknown=_told(said.on_unknown),
         probe=None if said.probe is None else probe_rule(said.probe),
         stamp=None if said.stamp is None else stamp_rule(said.stamp),

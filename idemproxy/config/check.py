@@ -13,14 +13,16 @@ from typing import Final, TypeAlias
 
 from idemproxy.config.build import fingerprint_rule, probe_rule, stamp_rule
 from idemproxy.config.fit import Fitted
-from idemproxy.config.problem import Trail, did_you_mean
+from idemproxy.config.problem import Trail, did_you_mean, show_trail
+from idemproxy.config.profiles import PROFILES, choose
 from idemproxy.config.settings import Address
 from idemproxy.config.shape import ConfigurationShape, RouteShape
 from idemproxy.config.source import Document
 from idemproxy.config.values import KEY_HEADER, UPSTREAM_NAME, is_loopback, meet, read_address, read_upstream_url
 from idemproxy.core.fingerprint import check_rule
-from idemproxy.core.policy import OnUnknown
+from idemproxy.core.policy import Effect, OnUnknown
 from idemproxy.core.probe import check_compared, check_probe
+from idemproxy.core.probe.rule import NAME
 from idemproxy.core.stamp import check_stamp
 
 Finding: TypeAlias = tuple[Trail, str, tuple[Trail, ...]]
@@ -34,6 +36,18 @@ def check(fitted: Fitted, document: Document) -> None:
         for trail, text, leans_on in look(fitted.shape):
             if fitted.is_sure(*leans_on):
                 document.complain(trail, text)
+
+
+def warnings(shape: ConfigurationShape) -> Iterator[str]:
+    """What is allowed but seldom meant, each with its path; the shape is one that `effective` has filled in."""
+    for number, route in enumerate(shape.routes or ()):
+        is_blind = route.forward_key == "strip" and route.stamp is None
+        if route.effect is Effect.WRITE and route.on_unknown is OnUnknown.RETRY and is_blind:
+            text = (
+                "forwards what may have happened again, to an upstream that never sees the key and cannot know it again: let it "
+                "through with `forward_key: same`, unless the requests of this route may act twice without harm"
+            )
+            yield f"{show_trail(('routes', number, 'on_unknown'))}: {text}"
 
 
 def _upstreams(shape: ConfigurationShape) -> Iterator[Finding]:
@@ -58,13 +72,15 @@ def _listeners(shape: ConfigurationShape) -> Iterator[Finding]:
     leans_on: tuple[Trail, ...] = (("listen",), ("admin",), ("scope",))
     listen, admin = read_address(shape.listen), read_address(shape.admin.listen)
     if meet(listen, admin):
-        yield ("admin", "listen"), f"is the port of `listen` ({listen}): give the two listeners different ports", leans_on
+        text = f"the admin listener ({admin}) would meet `listen` ({listen}): give one of them another port"
+        yield ("admin", "listen"), text, leans_on
     routes = shape.routes or ()
     is_told = shape.scope is not None or (routes and all(route.scope is not None for route in routes))
     if not is_loopback(listen.host) and not is_told:
         text = (
             f"{listen} is reached from beyond this machine, and nothing says whose keys are whose: "
-            "add `scope: {headers: [x-tenant]}` with a field that tells callers apart, or `scope: shared` if they may share keys"
+            "write `scope: {headers: [x-tenant]}`, with a field that tells callers apart, or `scope: shared`, if they may share "
+            "keys, into the file that --config names"
         )
         yield ("listen",), text, (*leans_on, *(("routes", number, "scope") for number in range(len(routes))))
 
@@ -149,8 +165,8 @@ def _route_rules(shape: ConfigurationShape) -> Iterator[Finding]:
     """No status is judged twice, and the fingerprint's rule has a meaning."""
     for number, route in enumerate(shape.routes or ()):
         outcome, here = route.outcome, ("routes", number)
-        statuses = Counter(status for kind in (outcome.release, outcome.unknown, outcome.complete) for status in set(kind or ()))
-        for place, status in enumerate(outcome.release or ()):
+        statuses = Counter(status for kind in (outcome.release, outcome.unknown, outcome.complete) for status in set(kind))
+        for place, status in enumerate(outcome.release):
             if 200 <= status < 300:
                 text = (
                     f"{status} says that the upstream acted, and a released key would let it act again: 2xx may not be in release"
@@ -183,6 +199,27 @@ def _probes(shape: ConfigurationShape) -> Iterator[Finding]:
                 yield (*probe, *setting), text, (probe, fingerprint)
 
 
+def _keys_in_probes(shape: ConfigurationShape) -> Iterator[Finding]:
+    """A probe that asks for the key asks an upstream that was told the key."""
+    for number, route in enumerate(shape.routes or ()):
+        if route.probe is None or "key" not in NAME.findall(route.probe.get) or route.stamp is not None:
+            continue
+        upstream = shape.upstreams.get(route.upstream)
+        if upstream is None:
+            continue
+        profile, _ = choose(route.profile, upstream.profile, route.upstream, read_upstream_url(upstream.url).host)
+        if (route.forward_key or upstream.forward_key or PROFILES[profile].forward_key) == "strip":
+            text = (
+                "asks for {key}, which the upstream never sees: it would find nothing, and where that absence is believed the "
+                "write happens twice; write the key into the request with `stamp`, let it through with `forward_key: same`, or "
+                "ask for a value of the body with `from_request`"
+            )
+            here: Trail = ("routes", number)
+            settings = ("stamp", "forward_key", "upstream", "profile")
+            trail = (*here, "probe", "get")
+            yield trail, text, (trail, *((*here, setting) for setting in settings), (*_UPSTREAMS, route.upstream))
+
+
 def _stamps(shape: ConfigurationShape) -> Iterator[Finding]:
     """A stamp has a place, and that is not where the caller's or the forwarded key stands."""
     for number, route in enumerate(shape.routes or ()):
@@ -209,5 +246,6 @@ CHECKS: Final[tuple[Callable[[ConfigurationShape], Iterator[Finding]], ...]] = (
     _route_paths,
     _route_rules,
     _probes,
+    _keys_in_probes,
     _stamps,
 )

@@ -92,11 +92,10 @@ def _widen(scope: ScopeShape, more: tuple[str, ...]) -> ScopeShape:
 
 
 def _fill_in_outcome(said: OutcomeShape, profile: Profile) -> OutcomeShape:
-    """The lists of a route, and the profile's where it has none; a status that the route judges is in no list of the profile."""
-    judged = {status for kind in (said.release, said.unknown, said.complete) for status in kind or ()}
+    """The lists of a route, each with the profile's statuses of its kind that the route does not list itself."""
+    judged = {status for kind in (said.release, said.unknown, said.complete) for status in kind}
 
     def statuses(kind: Literal["release", "unknown", "complete"]) -> tuple[int, ...]:
-        own = getattr(said, kind)
-        return tuple(sorted(set(own) if own is not None else getattr(profile.outcome, kind) - judged))
+        return tuple(sorted({*getattr(said, kind), *(getattr(profile.outcome, kind) - judged)}))
 
     return OutcomeShape(release=statuses("release"), unknown=statuses("unknown"), complete=statuses("complete"))

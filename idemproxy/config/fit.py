@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from idemproxy.config.problem import Trail, did_you_mean
-from idemproxy.config.shape import ConfigurationShape
+from idemproxy.config.shape import ConfigurationShape, Limits
 from idemproxy.config.source import Document, Unreadable
 
 # What a required key gets when it is missing, so that the rest of its mapping can be looked at.
@@ -109,6 +109,8 @@ def _explain(error: ErrorDetails) -> str:
     """What is wrong, in words for someone who knows YAML and not Python."""
     kind, context, given = error["type"], error.get("ctx", {}), error["input"]
     if kind == "extra_forbidden":
+        if len(error["loc"]) == 1 and error["loc"][0] in Limits.model_fields:
+            return f"unknown key (did you mean 'defaults.{error['loc'][0]}'?)"
         model = shape_at(error["loc"][:-1])
         known = [field.alias or name for name, field in model.model_fields.items()] if model else []
         hint = did_you_mean(str(error["loc"][-1]), known) or f"; known here: {', '.join(known)}"
@@ -126,6 +128,10 @@ def _explain(error: ErrorDetails) -> str:
         return f"{given} is out of range: {limit}"
     if kind == "string_pattern_mismatch":
         return f"{given!r} does not match {context['pattern']}"
+    if kind == "model_type" and isinstance(given, str) and error["loc"][:-1] == ("upstreams",):
+        return "must be a mapping: write {url: ...} around the URL"
+    if kind == "tuple_type" and isinstance(given, str | int) and shape_at((*error["loc"], 0)) is None:
+        return f"must be a list: write [{given}]"
     return _TYPES.get(kind, error["msg"])
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from idemproxy.config import source, values
 from idemproxy.config.build import build
-from idemproxy.config.check import check
+from idemproxy.config.check import check, warnings
 from idemproxy.config.effective import STORE_URL, fill_in
 from idemproxy.config.fit import Fitted, fit
 from idemproxy.config.problem import ConfigurationError, Place, Trail
@@ -88,6 +88,7 @@ def load(
         store_url=store_url or shape.store.url or STORE_URL,
         key_secret=None if secret is None else secret.encode("utf-8"),
         admin_token=None if admin_token is None else admin_token.encode("ascii"),
+        warnings=tuple(warnings(shape)),
     )
     return Configuration(shape, settings)
 

@@ -1,7 +1,8 @@
 """Profiles: named sets of policies for kinds of upstream. The table is all there is; explicit settings win over it.
 
-A profile gives what a route does not say: `key.mode`, lists of `outcome`, `forward_key`, `on_unknown`, and header fields that are
-part of the scope beside those of the top level. It is chosen by the route, else by the upstream, else by the upstream's host.
+A profile gives what a route does not say: `key.mode`, `forward_key`, `on_unknown`, the `outcome` of statuses that the route does
+not list, and header fields that are part of the scope beside those of the top level. It is chosen by the route, else by the
+upstream, else by the upstream's host.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
 from idemproxy.core.key import KeyMode
-from idemproxy.core.policy import REFUSED_BY_UPSTREAM, OnUnknown, OutcomeRule
+from idemproxy.core.policy import OnUnknown, OutcomeRule
 
 ProfileName: TypeAlias = Literal["strict", "ietf", "stripe", "acp", "native"]
 
@@ -49,7 +50,7 @@ PROFILES: Final[Mapping[ProfileName, Profile]] = MappingProxyType(
         "acp": Profile(
             "For agentic commerce: no 5xx is kept and a retry is fresh. The cost: where the upstream acted before it failed, "
             "a retry acts again.",
-            outcome=OutcomeRule(release=REFUSED_BY_UPSTREAM | frozenset(range(500, 600))),
+            outcome=OutcomeRule(release=frozenset(range(500, 600))),
         ),
         "native": Profile(
             "For an upstream that honours keys itself: it gets the key, and what is unknown is asked again.",

@@ -32,7 +32,11 @@ class StoreSettings:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """A whole, valid configuration. `profiles` tells, by route name, which profile was chosen and why, for the start-up lines."""
+    """A whole, valid configuration.
+
+    For the start-up lines: `profiles` tells, by route name, which profile was chosen and why, and `warnings` what is allowed but
+    seldom meant, each with its path.
+    """
 
     listen: Address
     admin: Address
@@ -48,3 +52,4 @@ class Settings:
     """What the records ask for on the admin listener. Without one they are served on loopback only."""
     spool: Path = Path("idemproxy-spool")
     drain: float = 30.0
+    warnings: tuple[str, ...] = ()

@@ -222,13 +222,13 @@ class FingerprintShape(Shape):
 
 
 class OutcomeShape(Shape):
-    """Statuses of the upstream that this route judges in its own way. A list replaces the default list of its kind."""
+    """Statuses of the upstream that this route judges in its own way. Every other status: by the profile, then by the table."""
 
-    release: tuple[Status, ...] | None = None
-    """The upstream did not act: the key is free again. Default 401, 403, 407, 408, 409, 421, 425, 429."""
-    unknown: tuple[Status, ...] | None = None
+    release: tuple[Status, ...] = ()
+    """The upstream did not act: the key is free again. Beside these, 401, 403, 407, 408, 409, 421, 425, 429."""
+    unknown: tuple[Status, ...] = ()
     """Nobody can say whether the upstream acted. Beside these, 5xx but 501 and 505 (and 503 with Retry-After, which releases)."""
-    complete: tuple[Status, ...] | None = None
+    complete: tuple[Status, ...] = ()
     """The answer is kept and replayed. Beside these, 2xx, 3xx and every other 4xx, 501 and 505."""
 
 

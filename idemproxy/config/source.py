@@ -1,7 +1,7 @@
 """From a YAML file to plain values, each with the line that it came from.
 
 YAML is read as a graph of nodes (PyYAML's safe loader, `compose`), because nodes keep their lines and show a key that stands
-twice. `${NAME}`, `${NAME:-default}` and `$$` are replaced in text before it is read as anything else.
+twice. `${NAME}`, `${NAME:-default}` and `$$` are replaced in text before it is read as anything else; `$NAME` is a problem.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Unreadable(Enum):
 
 
 _VARIABLE = re.compile(
-    r"\$(?:(?P<dollar>\$)|\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<or>:-(?P<default>[^}]*))?\}|(?P<wrong>\{[^}]*\}?))"
+    r"\$(?:(?P<dollar>\$)|\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<or>:-(?P<default>[^}]*))?\}|(?P<wrong>\{[^}]*\}?)|(?P<bare>[A-Za-z_]))"
 )
 _TAG: Final = "tag:yaml.org,2002:"
 
@@ -189,7 +189,10 @@ class _Reader:
             name = found["name"]
             if found["dollar"]:
                 return "$"
-            if name is None:
+            if found["bare"]:
+                # The text around may be a secret: none of it is shown.
+                wrong.append("a `$` before a name stands without braces: write ${NAME} for a variable, or $$ for a dollar sign")
+            elif name is None:
                 text = f"{found[0]!r} names no variable: write ${{NAME}}, ${{NAME:-default}}, or $$ for a dollar sign"
                 wrong.append(text)
             elif found["or"]:
@@ -199,7 +202,7 @@ class _Reader:
             return self.environ.get(name or "", "")
 
         text = _VARIABLE.sub(replace, str(node.value))
-        for problem in wrong:
+        for problem in dict.fromkeys(wrong):
             self.complain(node, trail, problem)
         return Unreadable.VALUE if wrong else text
 

@@ -53,6 +53,8 @@ class Settlement(StrEnum):
 
 _BY_STATUS: Final = MappingProxyType(
     {
+        # The upstream refused before it acted.
+        **dict.fromkeys((401, 403, 407, 408, 409, 421, 425, 429), Settlement.RELEASE),
         # Not implemented, and version not supported: the server says that it cannot act, for this request now and ever.
         501: Settlement.COMPLETE,
         505: Settlement.COMPLETE,

@@ -28,9 +28,6 @@ SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 COVERED_METHODS: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 """Methods whose requests are covered when they carry a key."""
 
-REFUSED_BY_UPSTREAM: Final = frozenset({401, 403, 407, 408, 409, 421, 425, 429})
-"""Statuses by which an upstream says that it did not act: the key is released."""
-
 REPLAY_DENIED: Final = frozenset(
     {
         b"set-cookie",
@@ -87,12 +84,12 @@ class ForwardKey(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OutcomeRule:
-    """Statuses that a route judges in its own way; what stands in no list is judged by the contract's table.
+    """Statuses that a route judges in its own way; every other one is judged by the contract's table (`core.outcome`).
 
     `release`: the upstream did not act. `unknown`: nobody can say. `complete`: that was the answer.
     """
 
-    release: frozenset[int] = REFUSED_BY_UPSTREAM
+    release: frozenset[int] = frozenset()
     unknown: frozenset[int] = frozenset()
     complete: frozenset[int] = frozenset()
 

@@ -12,7 +12,7 @@ from idemproxy.core.hop import end_to_end
 from idemproxy.core.message import Answer
 from idemproxy.core.outcome import Answered, AttemptResult, NeverSent, Settlement, Unsure
 from idemproxy.core.problem import Slug, problem
-from idemproxy.core.record import MICROSECONDS, AnswerFormatError, Source, head_bytes, unpack_answer
+from idemproxy.core.record import MICROSECONDS, AnswerFormatError, Phase, Record, Source, head_bytes, unpack_answer
 from idemproxy.core.replay import status_lines
 from idemproxy.observe.observation import Outcome, Result
 from idemproxy.proxy.reply import Reply, refusal
@@ -20,7 +20,6 @@ from idemproxy.proxy.upstream import Attempted
 
 if TYPE_CHECKING:
     from idemproxy.core.problem import Problem
-    from idemproxy.core.record import Record
     from idemproxy.proxy.answer_reader import AnswerHead
     from idemproxy.proxy.reply import Forwarded, Relay
 
@@ -119,8 +118,13 @@ def refused(
     return refusal(found, _REFUSALS[slug], key_hash=key_hash, fence=record.fence, forwarded=forwarded)
 
 
-def store_unavailable(key_hash: str) -> Reply:
-    """The claim could not be made, so nothing was sent."""
+def unseen(seen: Record | None, key_hash: str) -> Reply:
+    """The store could not be asked, so this request was not sent; of the operation, what was `seen` before counts."""
+    match seen:
+        case Record(phase=Phase.IN_FLIGHT):
+            return refused(Rule(Verb.REFUSE, Slug.IN_PROGRESS), seen, key_hash)
+        case Record(phase=Phase.UNKNOWN):
+            return refused(Rule(Verb.REFUSE, Slug.OUTCOME_UNKNOWN), seen, key_hash)
     detail = "The store of this proxy is unavailable, so this request was not sent: retry with the same key."
     return refusal(problem(Slug.STORE_UNAVAILABLE, detail, retry_after=RETRY_AFTER), Outcome.REFUSED, key_hash=key_hash)
 

@@ -32,7 +32,7 @@ from idemproxy.proxy.answers import (
     replayed,
     reply_to,
     result_of,
-    store_unavailable,
+    unseen,
 )
 from idemproxy.proxy.lease import Lease, elapsed
 from idemproxy.proxy.probing import probe
@@ -89,6 +89,8 @@ class Journey:
     call: Call
     reply: asyncio.Future[Reply]
     waited: float | None = None
+    seen: Record | None = None
+    """What the store said of the operation last, where another has it."""
 
 
 class Exchange:
@@ -109,29 +111,31 @@ class Exchange:
         self._pools = pools
         self._owner = owner
         self._loop = loop
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._under_way: dict[asyncio.Task[None], Journey] = {}
 
     def start(self, call: Call) -> Journey:
         """Set out on the journey, in a task of its own."""
         journey = Journey(call, self._loop.create_future())
         task = self._loop.create_task(self._run(journey))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._under_way[task] = journey
+        task.add_done_callback(self._under_way.pop)
         return journey
 
     @property
     def active(self) -> int:
         """How many journeys are under way."""
-        return len(self._tasks)
+        return len(self._under_way)
 
     async def finished(self) -> None:
         """Return when every journey has come to its end."""
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        while self._under_way:
+            await asyncio.wait(self._under_way)
 
     async def abandon(self) -> None:
-        """End what is under way, its outcome untold."""
-        for task in self._tasks:
+        """End what is under way, and tell those who wait that its outcome is unknown."""
+        for task, journey in self._under_way.items():
+            if not journey.reply.done():
+                journey.reply.set_result(outcome_unknown(Unsure("this proxy was stopped", "proxy_internal_error")))
             task.cancel()
         await self.finished()
 
@@ -141,7 +145,7 @@ class Exchange:
             await self._travel(journey)
         except StoreUnavailableError as exc:
             _log.warning("route %s: %s", call.route.name, exc)
-            journey.reply.set_result(store_unavailable(call.identity.key_hash))
+            journey.reply.set_result(unseen(journey.seen, call.identity.key_hash))
         except Exception:  # noqa: BLE001 - whatever it is, the one who asked must not take silence, or a 500, for "not executed"
             _log.exception("route %s: a fault of this proxy", call.route.name)
             if not journey.reply.done():
@@ -164,6 +168,7 @@ class Exchange:
                 ask = Ask(call.fingerprint, owner, call.route.name, round(policy.lease * MICROSECONDS), reclaim)
                 claimed = await self._claim(call.identity, ask, before, watched=wake is not None)
                 if isinstance(claimed, Found):
+                    journey.seen = claimed.record
                     before, reclaim = None, None  # another was quicker; what was unknown then may be decided by now
                 rule = decide(claimed, call.fingerprint, policy, patient=asked_at < patience, waited=wake is not None)
                 match rule.verb, claimed:

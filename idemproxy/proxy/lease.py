@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
+RETRY_SECONDS: Final = 0.5
+"""After which a renewal that the store did not confirm is tried again."""
+
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -87,26 +90,28 @@ class Leases:
                 await self._heartbeat
 
     async def _beat(self) -> None:
+        renewed = True
         while True:
-            await asyncio.sleep(self._interval)
+            await asyncio.sleep(self._interval if renewed else min(RETRY_SECONDS, self._interval))
             by_duration: dict[float, list[Hold]] = {}
             for hold, (_, lease) in self._kept.items():
                 if not lease.lost:
                     by_duration.setdefault(lease.duration, []).append(hold)
-            for duration, holds in by_duration.items():
-                await self._renew(holds, duration)
+            renewed = all([await self._renew(holds, duration) for duration, holds in by_duration.items()])
 
-    async def _renew(self, holds: list[Hold], duration: float) -> None:
+    async def _renew(self, holds: list[Hold], duration: float) -> bool:
+        """One batch; False when the store did not confirm it, and it is to be tried again soon: the leases run on."""
         kept = [(hold, *self._kept[hold]) for hold in holds if hold in self._kept]
         asked_at = elapsed()
         try:
             renewed = await self._store.renew([(identity, hold) for hold, identity, _ in kept], round(duration * MICROSECONDS))
         except StoreUnavailableError as exc:
             _log.warning("%d leases could not be renewed: %s", len(kept), exc)
-            return
+            return False
         for (hold, _, lease), still_held in zip(kept, renewed, strict=True):
             if still_held:
                 lease.until = asked_at + duration
             elif hold in self._kept:
                 lease.lost = True
                 self._metrics.lease_lost()
+        return True

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import deque
 from typing import TYPE_CHECKING, Final, assert_never
 
 from idemproxy.core.outcome import Settlement
@@ -29,16 +30,19 @@ _log = logging.getLogger(__name__)
 RETRY_SECONDS: Final = 1.0
 _BATCH: Final = 64
 _MAX_UNCERTAIN: Final = 10_000
+_MAX_UNKEPT: Final = 1_000
 
 
 class Settler:
-    """Tells the store, or the spool. `spool` None: what the store does not take is lost, and its record becomes unknown."""
+    """Tells the store, or the spool. `spool` None: what the store does not take is kept in memory only."""
 
     def __init__(self, store: Store, spool: Spool | None, metrics: Metrics, loop: asyncio.AbstractEventLoop) -> None:
         self._store = store
         self._spool = spool
         self._metrics = metrics
         self._uncertain: dict[str, tuple[Identity, Ask, Ending]] = {}
+        self.unkept: deque[Entry] = deque()
+        """Endings that neither the store nor the spool has taken."""
         self._wanted = asyncio.Event()
         if spool is not None and spool.entries:
             self._wanted.set()
@@ -53,6 +57,9 @@ class Settler:
             _log.error("the store did not take an ending: %s", exc)
             await self._keep(Entry(identity, hold, ending))
             return None
+        except asyncio.CancelledError:  # the run ends; whether the store is still told or not, the next run will tell it
+            await self._keep(Entry(identity, hold, ending))
+            raise
 
     def give_back(self, identity: Identity, ask: Ask, ending: Ending) -> None:
         """A claim that may have been granted, although the store could not say so, is to end so: nothing was sent under it."""
@@ -80,12 +87,18 @@ class Settler:
         return settled
 
     async def _keep(self, entry: Entry) -> None:
-        if self._spool is None:
-            return
-        try:
-            await self._spool.put(entry)
-        except StoreError as exc:
-            _log.error("an ending is lost, its record will be unknown: %s", exc)
+        """In the spool; where that fails too, in memory, for as long as this process lives."""
+        why: object = "there is no spool"
+        if self._spool is not None:
+            try:
+                await self._spool.put(entry)
+                why = None
+            except StoreError as exc:
+                why = exc
+        if why is not None:
+            _log.error("an ending is kept in memory only, and is lost with this process: %s", why)
+            if len(self.unkept) < _MAX_UNKEPT:
+                self.unkept.append(entry)
         self._tell_spool()
         self._wanted.set()
 
@@ -95,21 +108,46 @@ class Settler:
             await self._wanted.wait()
             self._wanted.clear()
             try:
+                await self._store.check()  # so that an outage costs one attempt, and not one for each ending
                 await self._empty_spool()
+                await self._empty_memory()
                 await self._give_back_all()
-            except StoreError:
+            except Exception as exc:  # noqa: BLE001 - whatever it is, what waits must be tried again
+                if not isinstance(exc, StoreError):
+                    _log.exception("a fault of this proxy, while it caught up with the store")
+            if self.unkept or self._uncertain or (self._spool is not None and self._spool.entries):
                 await asyncio.sleep(RETRY_SECONDS)
                 self._wanted.set()
 
     async def _empty_spool(self) -> None:
-        spool = self._spool
-        while spool is not None and spool.entries:
-            waiting = await spool.oldest(_BATCH)
+        """Offer every ending once; one that the store cannot take now does not hold up the others."""
+        spool, last = self._spool, 0
+        while spool is not None and (waiting := await spool.after(last, _BATCH)):
+            taken = 0
             for number, entry in waiting:
-                await self._write(entry.identity, entry.hold, entry.ending)
-                await spool.remove(number, entry)
+                last = number
+                if await self._offered(entry):
+                    await spool.remove(number, entry)
+                    taken += 1
                 self._tell_spool()
-            _log.info("the store has taken %d endings from the spool, %d are left", len(waiting), spool.entries)
+            _log.info("endings that the store was told from the spool: %d; left: %d", taken, spool.entries)
+
+    async def _empty_memory(self) -> None:
+        for _ in range(len(self.unkept)):
+            entry = self.unkept.popleft()
+            if not await self._offered(entry):
+                self.unkept.append(entry)
+
+    async def _offered(self, entry: Entry) -> bool:
+        """Whether the store was told an ending: it took it, or has a later one, or one that a person has decided."""
+        try:
+            settled = await self._write(entry.identity, entry.hold, entry.ending)
+        except StoreUnavailableError as exc:
+            _log.warning("an ending waits on: %s", exc)
+            return False
+        if settled is Settled.STALE:
+            _log.warning("an ending came too late: its record %s was settled otherwise", entry.identity)
+        return True
 
     async def _give_back_all(self) -> None:
         while self._uncertain:

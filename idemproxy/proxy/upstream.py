@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from idemproxy.core.hop import FRAMING, WORKFLOW, dropped_names, end_to_end
 from idemproxy.core.key import spell_key
 from idemproxy.core.message import Answer, field_values
-from idemproxy.core.outcome import Answered, AttemptResult, NeverSent
-from idemproxy.core.policy import ForwardKey, without_prefix
+from idemproxy.core.outcome import Answered, AttemptResult, NeverSent, Unsure
+from idemproxy.core.policy import KIB, ForwardKey, without_prefix
 from idemproxy.proxy.answer_reader import AnswerHead
 from idemproxy.proxy.connection import UnsureError
 from idemproxy.proxy.pool import NotSentError
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from idemproxy.proxy.connection import Connection
     from idemproxy.proxy.lease import Lease
     from idemproxy.proxy.pool import Pool
+
+
+PIECE: Final = 64 * KIB
+"""How much of a request is given to the operating system at a time: what is given cannot be taken back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +57,12 @@ async def attempt(
     raises for what an upstream or a network can do.
     """
     relay: Relay | None = None
+    first, rest = _parts(request_head(request, route, pool.upstream, _whole_body_framing(request), key), request.body)
     try:
-        connection = await _send_once(pool, request, key, route, lease)
+        connection = await start_on(pool, request, first, lease)
     except NotSentError as exc:
         return Attempted(exc.outcome)
+    sending = asyncio.create_task(_send_rest(connection, rest, lease)) if rest else None
     try:
         head = await connection.head()
         limit = route.policy.max_stored_body
@@ -67,6 +74,8 @@ async def attempt(
     except UnsureError as exc:
         return Attempted(exc.outcome, relay=relay)
     finally:
+        if sending is not None:
+            sending.cancel()
         pool.give_back(connection)
     return Attempted(judged(head), Answer(head.status, head.reason, end_to_end(head.fields), body), relay)
 
@@ -76,10 +85,23 @@ def judged(head: AnswerHead) -> Answered:
     return Answered(head.status, has_retry_after=bool(field_values(head.fields, b"retry-after")))
 
 
-async def _send_once(pool: Pool, request: Request, key: str, route: Route, lease: Lease) -> Connection:
-    """Write the whole request. Raises NotSentError; what fails after this has returned may have been executed."""
-    head = request_head(request, route, pool.upstream, _whole_body_framing(request), key)
-    return await start_on(pool, request, head + request.body, lease)
+def _parts(head: bytes, body: bytes) -> tuple[bytes, memoryview]:
+    """What is written at once, and what of a large body follows when that has gone out."""
+    return head + body[:PIECE], memoryview(body)[PIECE:]
+
+
+async def _send_rest(connection: Connection, rest: memoryview, lease: Lease) -> None:
+    """Write the rest of a large body as the upstream takes it, for as long as the lease lives.
+
+    A process that was stopped in the middle, and wakes when another may have taken its place, must not complete a request: what
+    is cut short is not carried out.
+    """
+    for at in range(0, len(rest), PIECE):
+        await connection.drain()
+        if lease.is_over():
+            connection.fail(Unsure("the claim's lease was over before the whole of the request was sent", "proxy_internal_error"))
+            return
+        connection.write(bytes(rest[at : at + PIECE]))
 
 
 async def start_on(pool: Pool, request: Request, data: bytes, lease: Lease | None = None) -> Connection:

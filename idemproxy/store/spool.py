@@ -119,9 +119,10 @@ class Spool:
         self.entries += 1
         self.bytes += _size(entry)
 
-    async def oldest(self, limit: int) -> list[tuple[int, Entry]]:
-        """The settlements that have waited longest, each with its number."""
-        rows = await self._run(lambda: self._connection.execute("SELECT * FROM entry ORDER BY id LIMIT ?", (limit,)).fetchall())
+    async def after(self, number: int, limit: int) -> list[tuple[int, Entry]]:
+        """The settlements above `number`, at most `limit`, in the order in which they came, each with its own number."""
+        found = "SELECT * FROM entry WHERE id > ? ORDER BY id LIMIT ?"
+        rows = await self._run(lambda: self._connection.execute(found, (number, limit)).fetchall())
         return [(row[0], _entry(row)) for row in rows]
 
     async def remove(self, number: int, entry: Entry) -> None:

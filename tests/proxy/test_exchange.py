@@ -185,7 +185,7 @@ async def test_a_lost_reclaim_is_put_back_and_never_freed(fate: str) -> None:
         await asyncio.sleep(0)
 
         after = await w.record()
-        assert (503, "store-unavailable") == (reply.status, reply.slug)
+        assert (409, "outcome-unknown") == (reply.status, reply.slug)
         assert after is not None
         assert (Phase.UNKNOWN, before.settled_at, b"an error") == (after.phase, after.settled_at, after.answer)
 
