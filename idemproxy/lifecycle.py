@@ -32,7 +32,7 @@ from idemproxy.observe.observation import Observation
 from idemproxy.proxy.exchange import Exchange
 from idemproxy.proxy.lease import Leases
 from idemproxy.proxy.listener import Listener
-from idemproxy.proxy.orphans import Owner, mark_orphans
+from idemproxy.proxy.orphans import Owner, keep_adopting
 from idemproxy.proxy.pool import Pool
 from idemproxy.proxy.settler import Settler
 from idemproxy.store.base import Store, StoreError
@@ -101,11 +101,17 @@ def open_store(settings: StoreSettings) -> Store:
 
 
 def _store_name(settings: StoreSettings) -> str:
-    """What tells a store from others of this host: its URL without credentials, a file by its absolute path, and the prefix."""
+    """What tells a store from others of this host: its URL without credentials, in one spelling, and the prefix."""
     parts = urlsplit(settings.url)
-    place = Path(parts.path.removeprefix("/")).absolute() if parts.scheme == "sqlite" else parts.path
-    database = parse_qs(parts.query).get("db", [])
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{place}{database}#{settings.prefix}"
+    database = parse_qs(parts.query).get("db", [""])[0]
+    match parts.scheme:
+        case "sqlite":
+            place = str(Path(settings.url.partition("://")[2].removeprefix("/")).absolute())
+        case "redis":
+            place = f"{parts.hostname}:{parts.port or 6379}/{int(database or parts.path.strip('/') or 0)}"
+        case _:
+            place = f"{parts.path}/{int(database or 0)}"
+    return f"{parts.scheme}://{place}#{settings.prefix}"
 
 
 def _now() -> int:
@@ -128,7 +134,9 @@ async def _serve(settings: Settings) -> int:
         leases = Leases(measured, loop, min(route.policy.lease for route in settings.routes) / 3, metrics)
         stack.push_async_callback(leases.close)
         owner = Owner(secrets.token_hex(8) if spool is None else spool.instance)
-        stack.push_async_callback(_ended, loop.create_task(mark_orphans(measured, owner, metrics)))
+        if spool is not None:
+            adopting = loop.create_task(keep_adopting(spool, measured, metrics, settler.look_again))
+            stack.push_async_callback(_ended, adopting)
         pools = {name: Pool(upstream, loop) for name, upstream in settings.upstreams.items()}
         for pool in pools.values():
             stack.callback(pool.close)

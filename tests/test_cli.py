@@ -73,6 +73,20 @@ def test_check_says_that_all_is_well(capsys: pytest.CaptureFixture[str]) -> None
     assert ("the configuration is fine (upstreams: 2, routes: 4, store: sqlite)\n", "") == capsys.readouterr()
 
 
+def test_check_warns_of_what_is_seldom_meant(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A warning stands on standard error with its path; the configuration is fine all the same."""
+    file = tmp_path / "idemproxy.yaml"
+    file.write_text("upstreams: {a: {url: 'http://127.0.0.1:9'}}\nroutes: [{name: a, upstream: a, on_unknown: retry}]\n")
+
+    assert 0 == main(["check", "--config", str(file)])
+    told = capsys.readouterr()
+    assert ("the configuration is fine", "warning: routes[0].on_unknown", 1) == (
+        told.out.partition(" (")[0],
+        told.err.partition(": forwards ")[0],
+        told.err.count("\n"),
+    )
+
+
 @pytest.mark.parametrize("command", ["run", "check", "print-config"])
 def test_problems_end_with_2_and_on_standard_error(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Every command that needs a configuration tells its problems in the same way; nothing goes to standard output."""
@@ -89,11 +103,51 @@ def test_a_store_that_run_cannot_have_is_a_problem_of_the_configuration(command:
     assert ("", "--store: has options that are not known: socket_timeout\n") == capsys.readouterr()
 
 
-@pytest.mark.parametrize("store", ["redis://127.0.0.1:1/0", "unix:///nowhere/redis.sock", "sqlite:////nowhere/file.db"])
+@pytest.mark.parametrize("store", ["redis://127.0.0.1:1/0", "unix:///nowhere/redis.sock"])
 def test_check_does_not_reach_for_the_store(store: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A configuration is right or wrong wherever it is looked at, also where the store is not."""
     assert 0 == main(["check", "--upstream", "http://127.0.0.1:9", "--store", store])
     assert "" == capsys.readouterr().err
+
+
+def test_check_looks_for_the_directory_of_the_stores_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A SQLite file that could not be made is a problem, told where it is said; nothing is made for the look."""
+    nowhere = tmp_path / "nowhere"
+
+    assert 2 == main(["check", "--upstream", "http://127.0.0.1:9", "--store", f"sqlite:///{nowhere}/file.db"])
+    told = f"--store: there is no directory {nowhere}: make it, or choose another place for the file\n"
+    assert (("", told), []) == (capsys.readouterr(), list(tmp_path.iterdir()))
+
+
+def test_check_looks_for_the_place_of_the_spool(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A spool that could not be made is a warning, as it is of `run`; one that could be made is fine, and is not made."""
+    file = tmp_path / "file"
+    file.touch()
+    flags = ["check", "--upstream", "http://127.0.0.1:9", "--store", f"sqlite:///{tmp_path}/file.db", "--spool"]
+
+    assert (0, 0) == (main([*flags, str(file / "spool")]), main([*flags, str(tmp_path / "new" / "spool")]))
+    lost = "without one, an answer that the store does not take is lost"
+    told = f"warning: spool.directory: {file} is no directory: choose another place; {lost}\n"
+    assert (told, [file]) == (capsys.readouterr().err, list(tmp_path.iterdir()))
+
+
+def test_run_tells_the_same_warnings(tmp_path: Path) -> None:
+    """What `check` warns of stands among the lines of a start."""
+    file = tmp_path / "idemproxy.yaml"
+    file.write_text(
+        f"listen: 127.0.0.1:0\nadmin: {{listen: 127.0.0.1:0}}\nstore: {{url: 'memory://'}}\nspool: {{directory: '{tmp_path}'}}\n"
+        "upstreams: {a: {url: 'http://127.0.0.1:9'}}\nroutes: [{name: a, upstream: a, on_unknown: retry}]\n"
+    )
+    command = [sys.executable, "-m", "idemproxy", "run", "--config", str(file)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as run:
+        assert run.stderr is not None
+        told = next((line for line in run.stderr if "routes[0].on_unknown" in line), "")
+        run.terminate()
+
+    assert ("WARNING", 1) == (
+        next((word for word in told.split() if word.isupper()), ""),
+        told.count("routes[0].on_unknown: forwards"),
+    )
 
 
 def test_flags_reach_the_configuration(capsys: pytest.CaptureFixture[str]) -> None:
@@ -130,9 +184,10 @@ def test_schema_is_the_committed_one(capsys: pytest.CaptureFixture[str]) -> None
     assert EXAMPLE.with_name("schema.json").read_text("utf-8") == capsys.readouterr().out
 
 
-def test_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
-    """The version comes from the package itself."""
-    assert 0 == main(["version"])
+@pytest.mark.parametrize("spelling", ["version", "--version"])
+def test_version_is_the_packages(spelling: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The version comes from the package itself, whether it is asked for as a command or as a flag."""
+    assert 0 == main([spelling])
     assert f"idemproxy {__version__}\n" == capsys.readouterr().out
 
 

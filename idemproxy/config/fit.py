@@ -166,9 +166,12 @@ def _cut_out(tree: dict[str, Any], trail: Trail, cut: set[Trail]) -> None:
 
 
 def _fill_in(tree: dict[str, Any], trail: Trail, cut: set[Trail]) -> None:
-    """Put something in the place of a missing key."""
+    """Put something in the place of a missing key, unless what it is missing from was cut out meanwhile."""
     inner: Any = tree
-    for step in trail[:-1]:
-        inner = inner[step]
+    try:
+        for step in trail[:-1]:
+            inner = inner[step]
+    except LookupError:
+        return
     inner[trail[-1]] = _FILLED[str(trail[-1])]
     cut.add(trail)

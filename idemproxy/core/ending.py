@@ -37,5 +37,5 @@ def completed(answer: Answer, policy: Policy, source: Source) -> Completion:
 
 
 def still_unknown(before: Record) -> Doubt:
-    """What puts an unknown record back as it was: its kept answer, and since when its outcome is unknown."""
-    return Doubt(before.status, before.settled_at, before.answer)
+    """What puts an unknown record back as it was: its kept answer, since when it is unknown, and whose it is to settle."""
+    return Doubt(before.status, before.settled_at, before.answer, (before.fence, before.owner))

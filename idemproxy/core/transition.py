@@ -86,6 +86,8 @@ class Doubt:
     status: int | None = None
     since: int | None = None
     answer: bytes | None = field(default=None, repr=False)
+    back_to: tuple[int, str] | None = None
+    """Fence and owner of the hold before: what was claimed only to ask, or without effect, is that holder's to settle again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +216,16 @@ def mark_unknown(record: Record | None, hold: Hold, doubt: Doubt, now: int) -> t
     if record is not None and (not _holds(record, hold) or record.phase not in (Phase.IN_FLIGHT, Phase.UNKNOWN)):
         return record, Settled.STALE
     since = now if doubt.since is None else doubt.since
-    marked = replace(record or _lost(hold), phase=Phase.UNKNOWN, settled_at=since, status=doubt.status, answer=doubt.answer)
+    fence, owner = doubt.back_to or (hold.fence, hold.owner)
+    marked = replace(
+        record or _lost(hold),
+        phase=Phase.UNKNOWN,
+        fence=fence,
+        owner=owner,
+        settled_at=since,
+        status=doubt.status,
+        answer=doubt.answer,
+    )
     return marked, Settled.REWRITTEN if record is None else Settled.WRITTEN
 
 

@@ -67,6 +67,11 @@ class Settler:
             self._uncertain[ask.owner] = identity, ask, ending
             self._wanted.set()
 
+    def look_again(self) -> None:
+        """Endings of others have come into the spool."""
+        self._tell_spool()
+        self._wanted.set()
+
     async def close(self) -> None:
         """Stop; what is in the spool stays there."""
         self._catching_up.cancel()

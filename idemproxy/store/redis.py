@@ -116,7 +116,8 @@ class RedisStore:
     async def mark_unknown(self, identity: Identity, hold: Hold, doubt: Doubt) -> Settled:
         """As base.Store.mark_unknown."""
         known = (redis_form.number(doubt.since), redis_form.number(doubt.status), *redis_form.kept(doubt.answer))
-        return await self._settle(MARK_UNKNOWN, identity, *redis_form.holding(hold), *known)
+        back = (b"", b"") if doubt.back_to is None else (b"%d" % doubt.back_to[0], doubt.back_to[1].encode())
+        return await self._settle(MARK_UNKNOWN, identity, *redis_form.holding(hold), *known, *back)
 
     async def read(self, identity: Identity) -> Record | None:
         """As base.Store.read."""

@@ -13,6 +13,11 @@ UPSTREAM = "upstreams: {api: {url: 'http://127.0.0.1:9000', forward_key: 'rename
 ROUTE = UPSTREAM + "routes:\n- name: one\n  upstream: api\n  %s\n"
 PROBED = ROUTE % "on_unknown: probe\n  probe:\n    get: %s\n    found: seats\n    %s\n"
 NOT_COMPARED = "so a retry could say something else there"
+UNSEEN = (
+    "asks for {key}, which the upstream never sees: it would find nothing, and where that absence is believed the write happens "
+    "twice; write the key into the request with `stamp`, let it through with `forward_key: same`, or ask for a value of the body "
+    "with `from_request`"
+)
 
 WRONG: dict[str, tuple[str, list[str]]] = {
     "a policy without a probe": (
@@ -75,6 +80,14 @@ WRONG: dict[str, tuple[str, list[str]]] = {
             ),
             f'9: routes[0].probe.from_request.at: "sent.at": fingerprint.exclude may leave it out, {NOT_COMPARED}',
         ],
+    ),
+    "a probe for a key that the upstream never sees": (
+        (PROBED % ("'/a?ref={key}'", "")).replace("rename:X-Their-Key", "strip"),
+        [f"7: routes[0].probe.get: {UNSEEN}"],
+    ),
+    "a probe for a key that the route keeps from the upstream": (
+        PROBED % ("'/a?ref={key}'", "\n  forward_key: strip"),
+        [f"7: routes[0].probe.get: {UNSEEN}"],
     ),
     "a stamp without a place": (
         ROUTE % "stamp: {}",
@@ -140,6 +153,14 @@ def test_what_the_fingerprint_compares_may_be_asked_for(compared: str, complaint
     more = "" if "headers" in compared else "from_request: {order: order.id}"
 
     assert [] == complaints(PROBED % (f"'/a/{name}'", f"{more}\n  fingerprint: {{{compared}}}"))
+
+
+@pytest.mark.parametrize("more", ["stamp: {json: /ref}", "forward_key: same", "forward_key: 'rename:X-Ref'", "profile: native"])
+def test_a_key_that_the_upstream_sees_may_be_asked_for(more: str, complaints: Complaints) -> None:
+    """A stamp, a forwarded key, or a profile that forwards it: the probe can find what it asks for."""
+    text = (PROBED % ("'/a?ref={key}'", f"\n  {more}")).replace(", forward_key: 'rename:X-Their-Key'", "")
+
+    assert [] == complaints(text)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ UPSTREAM = "upstreams: {payments: {url: 'http://127.0.0.1:9000'}}\n"
 ROUTE = UPSTREAM + "routes:\n- {name: one, upstream: payments, %s}\n"
 IN_ROUTE = "idemproxy.yaml:3: routes[0]."
 BEYOND = (
-    "0.0.0.0:8080 is reached from beyond this machine, and nothing says whose keys are whose: add `scope: {headers: [x-tenant]}` "
-    "with a field that tells callers apart, or `scope: shared` if they may share keys"
+    "0.0.0.0:8080 is reached from beyond this machine, and nothing says whose keys are whose: "
+    "write `scope: {headers: [x-tenant]}`, with a field that tells callers apart, or `scope: shared`, if they may share keys, "
+    "into the file that --config names"
 )
 NO_UPSTREAM_NAME = "is no name of an upstream: use lower-case letters, digits, _ and -, and begin with a letter or a digit"
 
@@ -208,7 +209,12 @@ WRONG: dict[str, tuple[str, list[str]]] = {
     ),
     "two listeners on one port": (
         UPSTREAM + "admin: {listen: 'localhost:8080'}\n",
-        ["idemproxy.yaml:2: admin.listen: is the port of `listen` (127.0.0.1:8080): give the two listeners different ports"],
+        [
+            (
+                "idemproxy.yaml:2: admin.listen: the admin listener (localhost:8080) would meet `listen` (127.0.0.1:8080): "
+                "give one of them another port"
+            )
+        ],
     ),
     "a listener for everyone without a scope": (
         "listen: 0.0.0.0:8080\n" + UPSTREAM,
@@ -224,6 +230,26 @@ WRONG: dict[str, tuple[str, list[str]]] = {
             "idemproxy.yaml:2: key_secret_file: the file cannot be read: No such file or directory",
             "idemproxy.yaml:2: key_secret_file: stands beside key_secret: keep one of the two",
         ],
+    ),
+    "a URL in the place of an upstream, which is not repeated": (
+        "upstreams: {payments: 'https://me:hunter2@api.example.com'}\n",
+        ["idemproxy.yaml:1: upstreams.payments: must be a mapping: write {url: ...} around the URL"],
+    ),
+    "a setting of `defaults` at the top": (
+        UPSTREAM + "retention: 3d\n",
+        ["idemproxy.yaml:2: retention: unknown key (did you mean 'defaults.retention'?)"],
+    ),
+    "one value in the place of a list": (
+        ROUTE % "match: {methods: POST}, scope: {headers: x-tenant}, outcome: {release: 503}",
+        [
+            f"{IN_ROUTE}match.methods: must be a list: write [POST]",
+            f"{IN_ROUTE}scope.headers: must be a list: write [x-tenant]",
+            f"{IN_ROUTE}outcome.release: must be a list: write [503]",
+        ],
+    ),
+    "text in the place of a list of mappings": (
+        UPSTREAM + "routes: all\n",
+        ["idemproxy.yaml:2: routes: must be a list"],
     ),
     "a key that stands twice": (
         UPSTREAM + "drain: 30s\ndrain: 20s\n",
@@ -258,6 +284,22 @@ WRONG: dict[str, tuple[str, list[str]]] = {
                 "idemproxy.yaml:1: upstreams.payments.url: '${}' names no variable: "
                 "write ${NAME}, ${NAME:-default}, or $$ for a dollar sign"
             )
+        ],
+    ),
+    "a variable without braces, beside what may be a secret": (
+        UPSTREAM + "key_secret: hunter$SECRET123\n",
+        [
+            (
+                "idemproxy.yaml:2: key_secret: a `$` before a name stands without braces: "
+                "write ${NAME} for a variable, or $$ for a dollar sign"
+            )
+        ],
+    ),
+    "a key that is missing beside what is wrong in every item of a list": (
+        ROUTE % "outcome: {release: [1, 2, 3]}, on_unknown: probe, probe: {found: a}",
+        [
+            *(f"{IN_ROUTE}outcome.release[{place}]: {place + 1} is out of range: at least 100" for place in range(3)),
+            f"{IN_ROUTE}probe.get: is missing: add it",
         ],
     ),
     "an alias that contains itself": (
@@ -301,6 +343,13 @@ WRONG: dict[str, tuple[str, list[str]]] = {
 def test_each_problem_has_its_line_its_path_and_a_way_out(text: str, expected: list[str], complaints: Complaints) -> None:
     """A wrong file is reported exactly so, and with nothing else."""
     assert expected == complaints(text)
+
+
+def test_an_admin_listener_that_nobody_spoke_of_is_named(complaints: Complaints) -> None:
+    """Where the admin listener was not spoken of, what is told of it names it."""
+    meet = "the admin listener (127.0.0.1:8081) would meet `listen` (127.0.0.1:8081): give one of them another port"
+
+    assert [f"idemproxy.yaml:1: admin.listen: {meet}"] == complaints(UPSTREAM, listen=["127.0.0.1:8081"])
 
 
 def test_all_problems_are_reported_at_once(complaints: Complaints) -> None:

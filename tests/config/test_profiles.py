@@ -7,7 +7,7 @@ import pytest
 from idemproxy.config.profiles import PROFILES
 from idemproxy.core.key import KeyMode, KeyRule
 from idemproxy.core.outcome import Settlement, judge_status
-from idemproxy.core.policy import REFUSED_BY_UPSTREAM, ForwardKey, OnUnknown, OutcomeRule, Policy
+from idemproxy.core.policy import ForwardKey, OnUnknown, OutcomeRule, Policy
 from idemproxy.core.scope import ScopeRule
 from tests.config.conftest import Load
 
@@ -16,7 +16,7 @@ POLICIES = {
     "strict": Policy(),
     "ietf": Policy(key=KeyRule(mode=KeyMode.REQUIRED), outcome=KEPT_500),
     "stripe": Policy(outcome=KEPT_500, forward_key=ForwardKey.SAME, scope=ScopeRule((b"stripe-account",))),
-    "acp": Policy(outcome=OutcomeRule(release=REFUSED_BY_UPSTREAM | frozenset(range(500, 600)))),
+    "acp": Policy(outcome=OutcomeRule(release=frozenset(range(500, 600)))),
     "native": Policy(forward_key=ForwardKey.SAME, on_unknown=OnUnknown.RETRY),
 }
 
@@ -76,15 +76,22 @@ def test_explicit_settings_win_over_the_profile(loaded: Load) -> None:
     )
 
 
-def test_a_list_replaces_the_list_of_its_kind(loaded: Load) -> None:
-    """With a list of its own, a route no longer has the profile's list of that kind, and keeps the others."""
-    outcome = policy_of(loaded, route=", profile: stripe, outcome: {release: [429]}").outcome
+def test_a_list_is_added_to_the_profiles(loaded: Load) -> None:
+    """A route's list says something of its own statuses; the profile's stay as they are, in that list and in the others."""
+    outcome = policy_of(loaded, route=", profile: stripe, outcome: {release: [503], complete: [502]}").outcome
 
-    assert OutcomeRule(release=frozenset({429}), complete=frozenset({500})) == outcome
+    assert OutcomeRule(release=frozenset({503}), complete=frozenset({500, 502})) == outcome
+
+
+def test_a_route_wins_over_its_profile(loaded: Load) -> None:
+    """A status that the route lists leaves the profile's list, so that it is judged in one way."""
+    outcome = policy_of(loaded, route=", profile: acp, outcome: {unknown: [500, 502]}").outcome
+
+    assert OutcomeRule(release=frozenset(range(500, 600)) - {500, 502}, unknown=frozenset({500, 502})) == outcome
 
 
 def test_a_status_that_the_route_judges_is_judged_so(loaded: Load) -> None:
-    """A status that a default list holds can be given another meaning, whichever list is looked at first."""
+    """A status of the table can be given another meaning, whichever list is looked at first."""
     outcome = policy_of(loaded, route=", outcome: {complete: [409]}").outcome
 
     assert Settlement.COMPLETE is judge_status(409, outcome, has_retry_after=False)

@@ -21,6 +21,8 @@ PLAIN: Final = {
 """What the contract says of a whole answer without `Retry-After`. A 1xx is in none of its rows: it proves nothing."""
 FOR_NOW: Final = PLAIN | {503: "release"}
 """The same with `Retry-After`."""
+SETTLED: Final = {"release": "release", "unknown": "mark_unknown", "complete": "complete"}
+"""What a list of a route settles, by its name."""
 
 
 def judged(rule: OutcomeRule, *, has_retry_after: bool) -> dict[int, str]:
@@ -89,34 +91,27 @@ def test_no_whole_answer(result: AttemptResult, expected: str, rule: OutcomeRule
     assert expected == judge(result, rule).value
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"), [("release", "release"), ("unknown", "mark_unknown"), ("complete", "complete")], ids=str
-)
+@pytest.mark.parametrize(("name", "expected"), SETTLED.items(), ids=str)
 @pytest.mark.parametrize("has_retry_after", [False, True], ids=["plain", "with Retry-After"])
 def test_a_list_of_the_route_wins(name: str, expected: str, *, has_retry_after: bool) -> None:
     """Whatever the table says of a status, a route that puts it in a list is followed, also for a 503 with `Retry-After`."""
-    none: frozenset[int] = frozenset()
-    lists = {"release": none, "unknown": none, "complete": none} | {name: frozenset(EVERY)}
-    assert dict.fromkeys(EVERY, expected) == judged(OutcomeRule(**lists), has_retry_after=has_retry_after)
+    assert dict.fromkeys(EVERY, expected) == judged(OutcomeRule(**{name: frozenset(EVERY)}), has_retry_after=has_retry_after)
 
 
 def test_the_route_of_the_contract() -> None:
-    """`release: [429, 503], unknown: [500, 502, 504]` stand in place of the default lists; the table judges the rest."""
+    """`release: [429, 503], unknown: [500, 502, 504]` judge these five; the table judges the rest, 401, 408 and 409 too."""
     rule = OutcomeRule(release=frozenset({429, 503}), unknown=frozenset({500, 502, 504}))
-    taken_off = dict.fromkeys(REFUSED - {429}, "complete")
-    expected = PLAIN | taken_off | {503: "release"}
+    expected = PLAIN | {503: "release"}
     assert (expected, expected) == (judged(rule, has_retry_after=False), judged(rule, has_retry_after=True))
 
 
 @settings(derandomize=True, deadline=None)
-@given(lists=st.dictionaries(st.sampled_from(EVERY), st.sampled_from(["release", "unknown", "complete"])))
+@given(lists=st.dictionaries(st.sampled_from(EVERY), st.sampled_from(list(SETTLED))))
 def test_lists_do_not_reach_further(lists: dict[int, str]) -> None:
     """Lists change the judgement of the statuses in them, and of no other."""
-    by_name = {name: frozenset(status for status, listed in lists.items() if listed == name) for name in ("unknown", "complete")}
-    release = {status for status, listed in lists.items() if listed == "release"} | (REFUSED - lists.keys())
-    words = {"release": "release", "unknown": "mark_unknown", "complete": "complete"}
-    said = {status: words[listed] for status, listed in lists.items()}
-    rule = OutcomeRule(frozenset(release), **by_name)
+    by_name = {name: frozenset(status for status, listed in lists.items() if listed == name) for name in SETTLED}
+    said = {status: SETTLED[listed] for status, listed in lists.items()}
+    rule = OutcomeRule(**by_name)
     expected = (PLAIN | said, FOR_NOW | said)
     assert expected == (judged(rule, has_retry_after=False), judged(rule, has_retry_after=True))
 

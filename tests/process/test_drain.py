@@ -104,30 +104,28 @@ def test_an_answer_after_a_refusal_ends_the_connection(
         assert 201 == first.result().status
 
 
-def ends_unfinished(
-    running: Program, api: Upstream, pool: ThreadPoolExecutor, key: str, signals: int
-) -> tuple[int, BaseException | None]:
-    """The exit code, and what the client meets, of a run that is told to end while the upstream works."""
+def ends_unfinished(running: Program, api: Upstream, pool: ThreadPoolExecutor, key: str, signals: int) -> tuple[int, Answer]:
+    """The exit code, and what the client is told, of a run that is told to end while the upstream works."""
     asked = under_way(running, api, pool, key)
     for _ in range(signals):
         running.send(SIGTERM)
         eventually(lambda: is_draining(running))
     code = running.process.wait(20)
-    return code, asked.exception()
+    return code, asked.result()
 
 
 @pytest.mark.parametrize(("drain", "signals"), [("300ms", 1), ("1h", 2)], ids=["deadline", "second signal"])
 def test_what_did_not_end_is_unknown(
     api: Upstream, store_url: str, pool: ThreadPoolExecutor, key: str, tmp_path: Path, drain: str, signals: int
 ) -> None:
-    """At the deadline, or at once at a second signal, it exits with 3; the record says so at once, and not when a lease ends."""
+    """At the deadline, or at once at a second signal, it exits with 3; the client is told, and the record says so, at once."""
     with proxy(*run(tmp_path, api, store_url, drain)) as running:
-        code, met = ends_unfinished(running, api, pool, key, signals)
+        code, told = ends_unfinished(running, api, pool, key, signals)
         last = list(running.told)[-1]
     with proxy("--upstream", f"api={api.url}", "--store", store_url) as other:
         answer = ask(other.url, key, wait=0)
 
-    assert (3, True) == (code, isinstance(met, ConnectionError))
+    assert (3, problem(502, "outcome-unknown", "unknown", "after_check")) == (code, told.problem)
     assert last.startswith("ERROR ended with 1 ")
     assert UNKNOWN == answer.problem
     assert 1 == len(api.arrived)

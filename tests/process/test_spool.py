@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
 from pathlib import Path
@@ -73,16 +73,20 @@ def spool_line(running: Program) -> str:
     return next(line for line in lines if " spool" in line)
 
 
-def out_of_store(place: Place, upstream: Upstream, running: Program, *asked: tuple[str, str]) -> list[Answer]:
-    """The answers to requests, each a key and a target, whose store goes away while the upstream works on them."""
-    away = threading.Event()
+def answers_when(away: threading.Event) -> Callable[[Line], None]:
+    """An upstream that answers when the event has come."""
 
     def answers_late(line: Line) -> None:
         target = line.request().start.split()[1]
         away.wait(PATIENCE)
         line.send(ANSWERS[target])
 
-    upstream.plays(answers_late)
+    return answers_late
+
+
+def out_of_store(place: Place, upstream: Upstream, running: Program, *asked: tuple[str, str]) -> list[Answer]:
+    """The answers to requests, each a key and a target, whose store goes away while the upstream works on them."""
+    upstream.plays(answers_when(away := threading.Event()))
     with ThreadPoolExecutor(len(asked)) as pool:
         answers = [pool.submit(ask, running.url, key, target=target) for key, target in asked]
         upstream.wait_for_requests(len(asked))
@@ -135,6 +139,47 @@ def test_an_heir_writes_what_its_predecessor_could_not(place: Place, upstream: U
     assert {"in-progress", "unknown"} >= {answer.told for answer in meanwhile}
     assert UNKNOWN == meanwhile[-1].problem
     assert [((201, "replayed", b"charge_1"), "/charges/1")] * 2 == [(told(each), each.field("Location")) for each in after]
+    assert 1 == len(upstream.requests)
+
+
+def test_one_heir_writes_what_two_could_not(place: Place, upstream: Upstream, key: str, tmp_path: Path) -> None:
+    """Two proxies on one spool are killed, each with an answer in its slot: the one that starts again writes both."""
+    run = arguments(tmp_path, upstream, place.url)
+    keys = [f"{key}-0", f"{key}-1"]
+    upstream.plays(answers_when(away := threading.Event()))
+    with proxy(*run) as one, proxy(*run) as two, ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(ask, each.url, name, target="/completed") for each, name in zip((one, two), keys, strict=True)]
+        upstream.wait_for_requests(2)
+        place.stop_before(EVERYTHING)
+        away.set()
+        first = [answer.result() for answer in asked]
+        one.kill()
+        two.kill()
+    place.go_on()
+    with proxy(*run) as heir:
+        eventually(lambda: {"replayed"} == {ask(heir.url, name, target="/completed", wait=0).told for name in keys})
+        eventually(lambda: waiting(heir) == (0, 0))
+        after = [ask(heir.url, name, target="/completed") for name in keys]
+
+    assert [((201, "executed", b"charge_1"), True)] * 2 == [(told(each), is_unrecorded(each)) for each in first]
+    assert [(201, "replayed", b"charge_1")] * 2 == [told(each) for each in after]
+    assert 2 == len(upstream.requests)
+
+
+@pytest.mark.parametrize("place", ["redis"], indirect=True)
+def test_a_neighbour_writes_what_a_killed_one_could_not(place: Place, upstream: Upstream, key: str, tmp_path: Path) -> None:
+    """Of two proxies on one spool one is killed with an answer in its slot: the other, which lives on, writes it."""
+    run = arguments(tmp_path, upstream, place.url)
+    with proxy(*run) as neighbour:
+        with proxy(*run) as killed:
+            (first,) = out_of_store(place, upstream, killed, (key, "/completed"))
+            killed.kill()
+        place.go_on()
+        eventually(lambda: ask(neighbour.url, key, target="/completed", wait=0).told == "replayed")
+        after = ask(neighbour.url, key, target="/completed")
+
+    assert ((201, "executed", b"charge_1"), True) == (told(first), is_unrecorded(first))
+    assert (201, "replayed", b"charge_1") == told(after)
     assert 1 == len(upstream.requests)
 
 

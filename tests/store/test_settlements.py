@@ -260,3 +260,18 @@ async def test_a_completed_record_is_not_marked(store: Store) -> None:
     assert Settled.STALE is await store.mark_unknown(ME, hold, Doubt(500, answer=b"late"))
     record = await found(store, ME)
     assert (Phase.COMPLETED, 201, ANSWER) == (record.phase, record.status, record.answer)
+
+
+async def test_a_claim_that_was_made_only_to_ask_is_given_back(store: Store) -> None:
+    """A doubt can give the record back to the hold before: that one may complete, and who asks goes by its fence."""
+    first = await granted(store, ME)
+    await store.mark_unknown(ME, first, Doubt(502))
+    asking = await granted(store, ME, ask(reclaim=first.fence))
+
+    await store.mark_unknown(ME, asking, Doubt(502, back_to=(first.fence, first.owner)))
+
+    record = await store.read(ME)
+    assert record is not None
+    assert (Phase.UNKNOWN, first.fence, first.owner) == (record.phase, record.fence, record.owner)
+    assert Settled.STALE is await store.complete(ME, asking, completion())
+    assert Settled.WRITTEN is await store.complete(ME, first, completion())

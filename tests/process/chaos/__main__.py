@@ -15,8 +15,8 @@ from tests.process.chaos.run import Plan, run
 def main() -> int:
     """Read the arguments, run, and print the report."""
     parser = argparse.ArgumentParser(prog="python -m tests.process.chaos", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=560.0, help="how long faults happen (default: %(default)s)")
-    parser.add_argument("--rate", type=float, default=2.2, help="faults of processes and links a second (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=515.0, help="how long faults happen (default: %(default)s)")
+    parser.add_argument("--rate", type=float, default=2.3, help="faults of processes and links a second (default: %(default)s)")
     parser.add_argument("--pace", type=float, default=42.0, help="operations a second (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000, help="draws everything (default: the clock)")
     options = parser.parse_args()
