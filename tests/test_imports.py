@@ -95,13 +95,13 @@ def imports(source: str) -> Iterator[tuple[int, str]]:
 
 def core_chapter(part: str) -> str:
     """The name under which CORE_LEANS_ON knows a module of core; the fingerprint may be several modules, or a package."""
-    name = part.removeprefix("core/",).partition("/")[0]
+    name = part.removeprefix("core/").partition("/")[0]
     return "fingerprint" if name.startswith("fingerprint") else name
 
 
 def broken_inside(part: str, family: str, on: str) -> str | None:
     """The rule that module `part` ("core/key") breaks by importing module `on` of idemproxy, or None."""
-    if family == "core/" and on.startswith("core/",):
+    if family == "core/" and on.startswith("core/"):
         here, there = core_chapter(part), core_chapter(on)
         is_told = there == here or there in CORE_LEANS_ON.get(here, ())
         return None if is_told else CORE_RULE
