@@ -100,7 +100,7 @@ def open_store(settings: StoreSettings) -> Store:
             raise NotStartedError(f"store.url: no store is called {scheme!r}")
 
 
-def _store_name(settings: StoreSettings) -> str:
+def store_name(settings: StoreSettings) -> str:
     """What tells a store from others of this host: its URL without credentials, in one spelling, and the prefix."""
     parts = urlsplit(settings.url)
     database = parse_qs(parts.query).get("db", [""])[0]
@@ -185,7 +185,7 @@ async def _open(store: MeasuredStore, stack: contextlib.AsyncExitStack) -> None:
 async def _open_spool(settings: Settings, stack: contextlib.AsyncExitStack) -> Spool | None:
     """This process's slot in the spool; without one a proxy still serves, and says what it cannot do."""
     try:
-        spool = await asyncio.to_thread(Spool.open, settings.spool, _store_name(settings.store))
+        spool = await asyncio.to_thread(Spool.open, settings.spool, store_name(settings.store))
     except StoreError as exc:
         _log.warning("without a spool, an answer that the store does not take is not kept: %s", exc)
         return None

@@ -14,12 +14,14 @@ _OF: Final = "(scope, upstream, key_hash) = (?, ?, ?)"
 _SELECT: Final = f"SELECT verb, who, why, fence, from_phase, at FROM audit WHERE {_OF} AND kept_until > ? ORDER BY rowid"  # noqa: S608 -- our own names
 _INSERT: Final = "INSERT INTO audit VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _PROLONG: Final = f"UPDATE audit SET kept_until = ? WHERE {_OF}"  # noqa: S608 -- our own names
+_FORGET: Final = f"DELETE FROM audit WHERE {_OF} AND kept_until <= ?"  # noqa: S608 -- our own names
 _SWEEP: Final = "DELETE FROM audit WHERE rowid IN (SELECT rowid FROM audit WHERE kept_until <= ? ORDER BY kept_until LIMIT ?)"
 
 
 def note(connection: sqlite3.Connection, identity: Identity, act: Act) -> None:
     """Add an act to the trail, which is kept from now on."""
     key, kept_until = (identity.scope, identity.upstream, identity.key_hash), act.at + AUDIT_KEPT
+    connection.execute(_FORGET, (*key, act.at))  # what was kept for its time is not prolonged, though no sweep has come by
     connection.execute(_INSERT, (*key, act.verb.value, act.who, act.why, act.fence, act.from_phase.value, act.at, kept_until))
     connection.execute(_PROLONG, (kept_until, *key))
 

@@ -11,6 +11,8 @@ from typing import Final
 
 import pytest
 
+from idemproxy.config.settings import StoreSettings
+from idemproxy.lifecycle import store_name
 from tests.process.asking import LONGEST, Answer, ask, configuration, eventually, problem, samples
 from tests.process.points import Place
 from tests.processes import Program, proxy
@@ -181,6 +183,25 @@ def test_a_neighbour_writes_what_a_killed_one_could_not(place: Place, upstream: 
     assert ((201, "executed", b"charge_1"), True) == (told(first), is_unrecorded(first))
     assert (201, "replayed", b"charge_1") == told(after)
     assert 1 == len(upstream.requests)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("redis://cache", "redis://user:secret@CACHE:6379/0", True),
+        ("redis://cache/3", "redis://cache:6379/?db=3", True),
+        ("redis://cache/3", "redis://cache/0?db=3", True),  # the query counts, for the client as well
+        ("redis://cache", "redis://cache/1", False),
+        ("redis://cache", "redis://cache:6380", False),
+        ("unix:///run/redis", "unix:///run/redis?db=0", True),
+        ("unix:///run/redis", "unix:///run/redis?db=1", False),
+        ("sqlite:///records.db", f"sqlite:///{Path.cwd()}/records.db", True),
+        ("sqlite:///records.db", "sqlite:///other.db", False),
+    ],
+)
+def test_one_store_has_one_name(one: str, other: str, *, same: bool) -> None:
+    """Proxies of one store are each other's heirs however its URL is spelled, and never those of another store's."""
+    assert same == (store_name(StoreSettings(one, "prefix:")) == store_name(StoreSettings(other, "prefix:")))
 
 
 @pytest.mark.parametrize("place", ["redis"], indirect=True)

@@ -266,12 +266,11 @@ async def test_a_killed_process_is_survived_by_its_neighbour(opened: Opened, tmp
         await granted(store, identity("own"), ask(owner=owner.draw()))
         adopting = asyncio.create_task(keep_adopting(own, store, Metrics([], "memory"), came.set, seconds=0.01))
         living = await own.adopt(), own.entries
-        process.kill()
-        await process.wait()
-        async with asyncio.timeout(WITHIN):
-            await came.wait()
-            while await own.adopt():
-                await asyncio.sleep(0.01)
+        with store.watch(identity("orphan")) as wake:
+            process.kill()
+            async with asyncio.timeout(WITHIN):
+                await came.wait()
+                await wake.wait(WITHIN)
         adopting.cancel()
 
     assert ([], 0) == living
