@@ -14,6 +14,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, assert_never
 
 from idemproxy.core.outcome import Settlement
+from idemproxy.core.record import Phase
 from idemproxy.core.transition import Completion, Doubt, Found, Granted, Release, Settled, hold_of
 from idemproxy.store.base import StoreError, StoreUnavailableError
 from idemproxy.store.spool import Entry
@@ -52,7 +53,8 @@ class Settler:
     async def settle(self, identity: Identity, hold: Hold, ending: Ending) -> Settled | None:
         """Write an ending; None when the store has not taken it. Never raises for what a store can do."""
         try:
-            return await self._write(identity, hold, ending)
+            settled = await self._write(identity, hold, ending)
+            waits = settled is Settled.STALE and await self._may_come_back(identity, ending)
         except StoreUnavailableError as exc:
             _log.error("the store did not take an ending: %s", exc)
             await self._keep(Entry(identity, hold, ending))
@@ -60,6 +62,9 @@ class Settler:
         except asyncio.CancelledError:  # the run ends; whether the store is still told or not, the next run will tell it
             await self._keep(Entry(identity, hold, ending))
             raise
+        if waits:
+            await self._keep(Entry(identity, hold, ending))
+        return settled
 
     def give_back(self, identity: Identity, ask: Ask, ending: Ending) -> None:
         """A claim that may have been granted, although the store could not say so, is to end so: nothing was sent under it."""
@@ -150,9 +155,18 @@ class Settler:
         except StoreUnavailableError as exc:
             _log.warning("an ending waits on: %s", exc)
             return False
+        if settled is Settled.STALE and await self._may_come_back(entry.identity, entry.ending):
+            return False
         if settled is Settled.STALE:
             _log.warning("an ending came too late: its record %s was settled otherwise", entry.identity)
         return True
+
+    async def _may_come_back(self, identity: Identity, ending: Ending) -> bool:
+        """Whether an answer came while another holds the record, perhaps only to ask: then it may be this holder's again."""
+        if not isinstance(ending, Completion):
+            return False
+        record = await self._store.read(identity)
+        return record is not None and record.phase is Phase.IN_FLIGHT
 
     async def _give_back_all(self) -> None:
         while self._uncertain:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from idemproxy.core.ending import still_unknown
 from idemproxy.core.message import Request
 from idemproxy.core.policy import OnUnknown, Policy, Route, Upstream
 from idemproxy.core.record import MICROSECONDS, Identity, Phase, Record
@@ -67,6 +68,7 @@ class World:
     """One proxy's exchange on a store, in front of an upstream that answers as told, or is not there."""
 
     store: Store
+    settler: Settler
     exchange: Exchange
     policy: Policy
     requests: list[bytes] = field(default_factory=list)
@@ -110,7 +112,7 @@ async def world(answer: bytes | None, on_unknown: OnUnknown = OnUnknown.HOLD) ->
     pool = Pool(Upstream("api", "http", "127.0.0.1", port), loop)
     try:
         exchange = Exchange(store, settler, leases, {"api": pool}, Owner("test"), loop)
-        yield World(store, exchange, Policy(on_unknown=on_unknown), requests)
+        yield World(store, settler, exchange, Policy(on_unknown=on_unknown), requests)
     finally:
         pool.close()
         await leases.close()
@@ -200,3 +202,23 @@ async def test_a_lost_claim_is_given_back() -> None:
             await asyncio.sleep(0)
 
         assert (503, "store-unavailable", []) == (reply.status, reply.slug, w.requests)
+
+
+async def test_an_answer_that_comes_during_a_probe_is_written_when_the_probe_has_proved_nothing() -> None:
+    """Who asks holds the record meanwhile; the late answer waits for it to be given back, and is then what is replayed."""
+    async with world(None) as w:
+        claimed = await w.store.claim(ME, Ask("v1:same", "late", "all", MICROSECONDS))
+        assert isinstance(claimed, Granted)
+        w.store.now += 60 * MICROSECONDS  # the lease is over
+        record = await w.record()
+        assert record is not None
+        asking = await w.store.claim(ME, Ask("v1:same", "asks", "all", 600 * MICROSECONDS, record.fence))
+        assert isinstance(asking, Granted)
+
+        settled = await w.settler.settle(ME, claimed.hold, COMPLETION)
+        await w.store.mark_unknown(ME, asking.hold, still_unknown(record))
+        while w.settler.unkept:  # noqa: ASYNC110 - until it is offered again
+            await asyncio.sleep(0.01)
+
+        reply = await w.send()
+        assert (Settled.STALE, 201, "replayed", b"yes") == (settled, reply.status, reply.outcome, reply.body)
