@@ -8,11 +8,11 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from idemproxy.config import units, values
-from idemproxy.config.settings import Settings, StoreSettings
+from idemproxy.config.settings import ListenerTls, Settings, StoreSettings
 from idemproxy.config.shape import ConfigurationShape, FingerprintShape, ProbeShape, RouteShape, StampShape, UpstreamShape
 from idemproxy.core.fingerprint import FingerprintRule
 from idemproxy.core.key import KeyRule
-from idemproxy.core.policy import REPLAY_DENIED, OutcomeRule, Policy, Route, Timeouts, Upstream, compile_path
+from idemproxy.core.policy import REPLAY_DENIED, OutcomeRule, Policy, Route, Timeouts, Upstream, UpstreamTls, compile_path
 from idemproxy.core.probe import ProbeRule
 from idemproxy.core.scope import ScopeRule
 from idemproxy.core.stamp import StampRule
@@ -37,6 +37,8 @@ def build(
         upstreams=MappingProxyType({name: _upstream(name, said) for name, said in shape.upstreams.items()}),
         routes=tuple(map(_route, shape.routes or ())),
         profiles=profiles,
+        tls=None if shape.tls is None else ListenerTls(shape.tls.certificate_file, shape.tls.key_file),
+        trusted_proxies=tuple(map(values.read_network, shape.trusted_proxies)),
         access_log=shape.access_log,
         log_format=shape.log_format,
         key_secret=key_secret,
@@ -53,10 +55,18 @@ def _upstream(name: str, said: UpstreamShape) -> Upstream:
     return Upstream(
         name,
         *origin,
+        tls=upstream_tls(said),
+        proxy=None if said.proxy is None else values.read_proxy_url(said.proxy),
         timeouts=Timeouts(*map(units.seconds, (limits.connect, limits.first_byte, limits.idle, limits.total))),
         pool_idle=units.seconds(said.pool_idle),
         max_connections=said.max_connections,
     )
+
+
+def upstream_tls(said: UpstreamShape) -> UpstreamTls:
+    """How TLS is spoken to an upstream, as the core has it."""
+    tls = said.tls
+    return UpstreamTls() if tls is None else UpstreamTls(tls.ca_file, tls.certificate_file, tls.key_file, tls.server_name)
 
 
 def _route(said: RouteShape) -> Route:
@@ -68,6 +78,8 @@ def _route(said: RouteShape) -> Route:
         methods=None if match.methods is None else frozenset(map(values.read_method, match.methods)),
         host=None if match.host is None else values.read_match_host(match.host),
         strip_prefix=(said.strip_prefix or "").encode("ascii"),
+        preserve_host=said.preserve_host,
+        forwarded=said.forwarded,
         effect=said.effect,
         policy=_policy(said),
     )

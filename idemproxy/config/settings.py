@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from idemproxy.core.policy import Route, Upstream
 
@@ -31,6 +32,17 @@ class StoreSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ListenerTls:
+    """Paths of the PEM files with which clients are answered over TLS."""
+
+    certificate_file: str
+    key_file: str
+
+
+Network: TypeAlias = IPv4Network | IPv6Network
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """A whole, valid configuration.
 
@@ -44,6 +56,9 @@ class Settings:
     upstreams: Mapping[str, Upstream]
     routes: tuple[Route, ...]
     profiles: Mapping[str, str]
+    tls: ListenerTls | None = None
+    trusted_proxies: tuple[Network, ...] = ()
+    """Whose word on who asked is believed."""
     access_log: bool = True
     log_format: Literal["text", "json"] = "text"
     """Of the lines on standard error."""

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from base64 import b64encode
+from ipaddress import IPv4Network, IPv6Network
 from typing import Final, NamedTuple
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from idemproxy.config.problem import did_you_mean
 from idemproxy.config.settings import Address
 from idemproxy.core.hop import FRAMING, HOP_BY_HOP, OURS
-from idemproxy.core.policy import ForwardKey, compile_path
+from idemproxy.core.policy import EgressProxy, ForwardKey, compile_path
 
 UPSTREAM_NAME: Final = r"[a-z0-9][a-z0-9_-]*"
 ROUTE_NAME: Final = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
@@ -92,6 +94,27 @@ def read_upstream_url(text: str) -> Origin:
         raise ValueError("has a path with characters that must be percent-encoded")
     default = {"http": 80, "https": 443}[url.scheme]
     return Origin(url.scheme, host, default if port is None else port, url.path.rstrip("/").encode("ascii"))
+
+
+def read_proxy_url(text: str) -> EgressProxy:
+    """`http://host:port` of a proxy that is asked to CONNECT, perhaps with `user:password@` before the host."""
+    if not text.startswith("http://"):
+        raise ValueError("is no proxy that can be used: write http://host:port, with user:password@ before the host where needed")
+    url, port = _split_url(text)
+    if not _is_host(url.hostname or "") or not port or url.path not in {"", "/"} or "?" in text or "#" in text:
+        raise ValueError("is incomplete: write http://host:port, with user:password@ before the host where needed")
+    if url.username is None:
+        return EgressProxy(url.hostname or "", port)
+    credentials = f"{unquote(url.username)}:{unquote(url.password or '')}"
+    return EgressProxy(url.hostname or "", port, b"Basic " + b64encode(credentials.encode("utf-8")))
+
+
+def read_network(text: str) -> IPv4Network | IPv6Network:
+    """An address, or a network in CIDR form."""
+    try:
+        return ipaddress.ip_network(text)
+    except ValueError as failure:
+        raise ValueError(f"{text!r} is no network: write an address or a CIDR, such as 10.0.0.0/8 or ::1/128") from failure
 
 
 def check_store_url(text: str) -> None:

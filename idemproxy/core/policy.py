@@ -82,6 +82,14 @@ class ForwardKey(StrEnum):
     SAME = "same"
 
 
+class Forwarded(StrEnum):
+    """How an upstream is told of the client, and of what that asked."""
+
+    NONE = "none"
+    X_FORWARDED = "x-forwarded"
+    FORWARDED = "forwarded"
+
+
 @dataclass(frozen=True, slots=True)
 class OutcomeRule:
     """Statuses that a route judges in its own way; every other one is judged by the contract's table (`core.outcome`).
@@ -130,6 +138,25 @@ class Timeouts:
 
 
 @dataclass(frozen=True, slots=True)
+class UpstreamTls:
+    """How TLS is spoken to an upstream: paths of PEM files, and the name that its certificate must have; None is the usual."""
+
+    ca_file: str | None = None
+    certificate_file: str | None = None
+    key_file: str | None = None
+    server_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EgressProxy:
+    """An HTTP proxy on the way to an upstream; `authorization` is the value of `Proxy-Authorization`, where it wants one."""
+
+    host: str
+    port: int
+    authorization: bytes | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Upstream:
     """A server that requests are forwarded to. `base_path` has no slash at its end; `pool_idle` in seconds."""
 
@@ -138,6 +165,8 @@ class Upstream:
     host: str
     port: int
     base_path: bytes = b""
+    tls: UpstreamTls = UpstreamTls()
+    proxy: EgressProxy | None = None
     timeouts: Timeouts = Timeouts()
     pool_idle: float = 4.0
     max_connections: int = 1_000
@@ -217,6 +246,8 @@ class Route:
     methods: frozenset[str] | None = None
     host: bytes | None = None
     strip_prefix: bytes = b""
+    preserve_host: bool = False
+    forwarded: Forwarded = Forwarded.NONE
     effect: Effect = Effect.WRITE
     policy: Policy = field(default=Policy(), repr=False)
 

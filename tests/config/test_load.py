@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
+from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,8 @@ from idemproxy.core.key import KeyMode, KeyRule, KeySource
 from idemproxy.core.policy import (
     REPLAY_DENIED,
     Effect,
+    EgressProxy,
+    Forwarded,
     ForwardKey,
     OnExpired,
     OnUnknown,
@@ -45,6 +49,7 @@ def test_one_flag_is_enough() -> None:
             upstreams={"upstream": Upstream("upstream", "https", "api.example.com", 443)},
             routes=(Route("upstream", "upstream", policy=Policy()),),
             profiles={"upstream": "strict, the default"},
+            trusted_proxies=(ip_network("127.0.0.0/8"), ip_network("::1/128")),
         )
         == settings
     )
@@ -87,15 +92,19 @@ drain: 1m
 upstreams:
   api:
     url: http://127.0.0.1:9000/base/
+    proxy: http://me:p%40ss@proxy.example:3128
     timeouts: {connect: 1s, first_byte: 2s, idle: 3s, total: 4s}
     pool_idle: 0s
     max_connections: 7
+trusted_proxies: [10.0.0.0/8, "::1"]
 defaults: {retention: 1h, wait: 2s}
 routes:
   - name: all
     match: {path: /x/**, methods: [post, PUT], host: API.example}
     upstream: api
     strip_prefix: /x
+    preserve_host: true
+    forwarded: x-forwarded
     effect: read
     key: {from: [workflow], header: X-Key, mode: required}
     scope: {headers: [X-Tenant, x-user]}
@@ -148,15 +157,39 @@ routes:
         replay_denied=REPLAY_DENIED | {b"x-served-by"},
     )
     methods = frozenset({"POST", "PUT"})
+    upstream = Upstream(
+        "api",
+        "http",
+        "127.0.0.1",
+        9000,
+        b"/base",
+        proxy=EgressProxy("proxy.example", 3128, b"Basic " + b64encode(b"me:p@ss")),
+        timeouts=Timeouts(1.0, 2.0, 3.0, 4.0),
+        pool_idle=0.0,
+        max_connections=7,
+    )
+    route = Route(
+        "all",
+        "api",
+        compile_path("/x/**"),
+        methods,
+        b"api.example",
+        b"/x",
+        preserve_host=True,
+        forwarded=Forwarded.X_FORWARDED,
+        effect=Effect.READ,
+        policy=policy,
+    )
 
     assert (
         Settings(
             listen=Address("::1", 0),
             admin=Address("127.0.0.1", 0),
             store=StoreSettings("redis://me:pw@127.0.0.1:6379/1", "p:"),
-            upstreams={"api": Upstream("api", "http", "127.0.0.1", 9000, b"/base", Timeouts(1.0, 2.0, 3.0, 4.0), 0.0, 7)},
-            routes=(Route("all", "api", compile_path("/x/**"), methods, b"api.example", b"/x", Effect.READ, policy),),
+            upstreams={"api": upstream},
+            routes=(route,),
             profiles={"all": "strict, the default"},
+            trusted_proxies=(ip_network("10.0.0.0/8"), ip_network("::1/128")),
             access_log=False,
             log_format="json",
             key_secret=b"secret",

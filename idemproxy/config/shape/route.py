@@ -1,74 +1,32 @@
-"""The shape of a configuration file: every key that it may have, each with its meaning.
-
-Values stay as people write them ("15s", "10MiB") and are only checked here, so that what is printed can be read again;
-`build` turns them into seconds, bytes and names. The sentences under the fields are the descriptions in the JSON Schema.
-What is None was not said: `effective` fills it in.
-"""
+"""The shape of a route, and of what all routes share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    GetJsonSchemaHandler,
-    WithJsonSchema,
-    model_serializer,
-    model_validator,
-)
+from pydantic import ConfigDict, Field, GetJsonSchemaHandler, model_serializer, model_validator
 from pydantic_core import CoreSchema
 
-from idemproxy.config import units, values
+from idemproxy.config import values
 from idemproxy.config.problem import did_you_mean
 from idemproxy.config.profiles import ProfileName
-from idemproxy.core.key import KeyMode, KeySource
-from idemproxy.core.policy import Effect, OnExpired, OnUnknown
-from idemproxy.core.stamp import Place
-
-
-def _checked(read: Callable[[Any], object]) -> BeforeValidator:
-    """Keep the value as written when `read` understands it."""
-
-    def check(value: object) -> object:
-        read(value)
-        return value
-
-    return BeforeValidator(check)
-
-
-def _checked_text(read: Callable[[str], object]) -> BeforeValidator:
-    """As `_checked`, for text; anything else is left to the type's own check."""
-    return _checked(lambda value: read(value) if isinstance(value, str) else None)
-
-
-# A variable may stand in the place of a value, or of a part of it.
-_DURATION = WithJsonSchema(
-    {"type": "string", "pattern": rf"^({units.DURATION_PATTERN}|.*\$\{{.*)$", "examples": ["500ms", "15s"]}
+from idemproxy.config.shape.parts import (
+    Duration,
+    FieldName,
+    ForwardKeyText,
+    Lease,
+    Patience,
+    PositiveSize,
+    Shape,
+    Size,
+    Status,
+    Text,
+    checked_text,
+    or_words,
 )
-_SIZE = WithJsonSchema({"type": "string", "pattern": rf"^({units.SIZE_PATTERN}|.*\$\{{.*)$", "examples": ["64KiB", "10MiB"]})
-
-Duration: TypeAlias = Annotated[str, _checked(units.seconds), _DURATION]
-Patience: TypeAlias = Annotated[str, _checked(units.positive_seconds), _DURATION]
-Lease: TypeAlias = Annotated[str, _checked(units.lease_seconds), _DURATION]
-Size: TypeAlias = Annotated[str, _checked(units.size), _SIZE]
-PositiveSize: TypeAlias = Annotated[str, _checked(units.positive_size), _SIZE]
-Listen: TypeAlias = Annotated[str, _checked_text(values.read_address)]
-FieldName: TypeAlias = Annotated[str, _checked_text(values.read_field_name)]
-ForwardKeyText: TypeAlias = Annotated[
-    str, _checked_text(values.read_forward_key), Field(json_schema_extra={"pattern": "^(strip|same|rename:.+)$"})
-]
-Status: TypeAlias = Annotated[int, Field(ge=100, le=599)]
-Text: TypeAlias = Annotated[str, Field(min_length=1)]
-
-
-class Shape(BaseModel):
-    """Part of a configuration: unknown keys are errors."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+from idemproxy.core.key import KeyMode, KeySource
+from idemproxy.core.policy import Effect, Forwarded, OnExpired, OnUnknown
+from idemproxy.core.stamp import Place
 
 
 class KeyShape(Shape):
@@ -76,7 +34,7 @@ class KeyShape(Shape):
 
     sources: Annotated[tuple[KeySource, ...], Field(min_length=1)] | None = Field(default=None, alias="from")
     """What makes a key; default both. An explicit one in the header comes first; else Workflow-Id and Workflow-Step make one."""
-    header: Annotated[str, _checked_text(values.read_key_name)] | None = None
+    header: Annotated[str, checked_text(values.read_key_name)] | None = None
     """The header field that carries the key; default Idempotency-Key."""
     mode: KeyMode | None = None
     """Whether a write without a key is refused or passes through unprotected; default optional."""
@@ -94,7 +52,7 @@ class KeyShape(Shape):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return _or_words(list(KeyMode), handler(core))
+        return or_words(list(KeyMode), handler(core))
 
 
 class ScopeShape(Shape):
@@ -121,63 +79,7 @@ class ScopeShape(Shape):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return _or_words(["shared"], handler(core))
-
-
-class AdminShape(Shape):
-    """The listener for operators: metrics, health, and the records."""
-
-    listen: Listen = "127.0.0.1:8081"
-    """Address, host:port; port 0 takes a free one and prints it. Beyond loopback, records are served only to a token."""
-    token_file: Text | None = None
-    """A file that holds the bearer token for the records, from 16 characters; relative to the configuration's directory."""
-
-
-class StoreShape(Shape):
-    """Where records are kept."""
-
-    url: Annotated[str, _checked_text(values.check_store_url)] | None = Field(default=None, repr=False)
-    """sqlite:///file.db, redis://host:6379/0, unix:///path/to/socket, or memory:// for tests; default sqlite:///idemproxy.db."""
-    url_file: Text | None = None
-    """A file that holds the URL, for one with a password; relative to the configuration's directory."""
-    prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]{1,64}$")] = "idemproxy:"
-    """What the names of all records begin with, in a store that is shared with other programs."""
-
-
-class SpoolShape(Shape):
-    """Where completions wait that the store could not take."""
-
-    directory: Text = "idemproxy-spool"
-    """A directory on a disk that outlives the process, relative to the current one. The proxies of a host may share it."""
-
-
-class TimeoutsShape(Shape):
-    """Limits on one attempt."""
-
-    connect: Patience = "5s"
-    """Until a connection stands, TLS included."""
-    first_byte: Patience = "60s"
-    """From the request to the first byte of its answer."""
-    idle: Patience = "30s"
-    """Silence between two bytes."""
-    total: Patience = "120s"
-    """The whole attempt."""
-
-
-class UpstreamShape(Shape):
-    """A server that requests are forwarded to."""
-
-    url: Annotated[str, _checked_text(values.read_upstream_url)]
-    """http:// or https://, host, port, and a path that is put before the path of every request."""
-    forward_key: ForwardKeyText | None = None
-    """What the upstream sees of the key: strip, same, or rename:<Header>; default by profile."""
-    profile: ProfileName | None = None
-    """Policies for every route to this upstream; default by its host, else strict."""
-    timeouts: TimeoutsShape = TimeoutsShape()
-    pool_idle: Duration = "4s"
-    """How long an unused connection is kept; shorter than the upstream keeps it, or a request meets a dead one."""
-    max_connections: Annotated[int, Field(ge=1, le=65_535)] = 1_000
-    """Connections at a time."""
+        return or_words(["shared"], handler(core))
 
 
 class Limits(Shape):
@@ -200,11 +102,11 @@ class Limits(Shape):
 class MatchShape(Shape):
     """Which requests a route takes; what is not said takes all."""
 
-    path: Annotated[str, _checked_text(values.check_path)] | None = None
+    path: Annotated[str, checked_text(values.check_path)] | None = None
     """`*` is any text without a slash; `**`, at the end only, is any text at all."""
-    methods: Annotated[tuple[Annotated[str, _checked_text(values.read_method)], ...], Field(min_length=1)] | None = None
+    methods: Annotated[tuple[Annotated[str, checked_text(values.read_method)], ...], Field(min_length=1)] | None = None
     """Request methods."""
-    host: Annotated[str, _checked_text(values.read_match_host)] | None = None
+    host: Annotated[str, checked_text(values.read_match_host)] | None = None
     """The host that the client asked for, without port."""
 
 
@@ -254,7 +156,7 @@ class ProbeShape(Shape):
     """Statuses, of 204, 404 and 410, by which a lookup says that it did not happen."""
     settle: Duration = "10s"
     """How long an outcome must be unknown before an absence is believed: longer than the upstream's slowest write, from 5s."""
-    from_request: Annotated[dict[str, Text], Field(json_schema_extra={"propertyNames": {"pattern": "^[a-z][a-z0-9_]*$"}})] = {}
+    from_request: Annotated[dict[str, Text], Field(json_schema_extra={"propertyNames": {"pattern": "^[a-z][a-z0-9_]*$"}})] = {}  # noqa: RUF012 - as above
     """Names for `get`, each with the JMESPath of its value in the request's JSON body."""
     answer: ProbeAnswerShape = ProbeAnswerShape()
 
@@ -286,13 +188,17 @@ class StampShape(Shape):
 class RouteShape(Limits):
     """Which requests go where, and what is promised for those with a key. The first route that takes a request decides."""
 
-    name: Annotated[str, _checked_text(values.read_route_name), Field(json_schema_extra={"pattern": f"^{values.ROUTE_NAME}$"})]
+    name: Annotated[str, checked_text(values.read_route_name), Field(json_schema_extra={"pattern": f"^{values.ROUTE_NAME}$"})]
     """Names the route in logs and metrics: letters, digits, _, . and -, the first no sign."""
     match: MatchShape = MatchShape()
     upstream: str
     """The name of an upstream."""
-    strip_prefix: Annotated[str, _checked_text(values.check_prefix)] | None = None
+    strip_prefix: Annotated[str, checked_text(values.check_prefix)] | None = None
     """Taken off the path before it is forwarded; a part of match.path."""
+    preserve_host: bool = False
+    """Whether the upstream gets the client's `Host`; else it gets its own, from its URL."""
+    forwarded: Forwarded = Forwarded.NONE
+    """Tell the upstream who asked: none, x-forwarded (X-Forwarded-For, -Host, -Proto), or forwarded (RFC 7239)."""
     effect: Effect = Effect.WRITE
     """read: requests change nothing, whatever their method, and pass through."""
     key: KeyShape | None = None
@@ -311,37 +217,3 @@ class RouteShape(Limits):
     """Policies for what this route does not say; default by upstream."""
     replay_denied: tuple[FieldName, ...] = ()
     """Header fields of answers that are not replayed, beside cookies, challenges, rate limits and request ids."""
-
-
-class ConfigurationShape(Shape):
-    """A configuration of idemproxy."""
-
-    listen: Listen = "127.0.0.1:8080"
-    """Address for clients, host:port; port 0 takes a free one and prints it. Beyond loopback, `scope` must be said."""
-    admin: AdminShape = AdminShape()
-    store: StoreShape = StoreShape()
-    spool: SpoolShape = SpoolShape()
-    scope: ScopeShape | None = None
-    key_secret: Text | None = Field(default=None, repr=False)
-    """Makes the hashes of keys and scopes useless to whoever reads the store; the same for all proxies of one store."""
-    key_secret_file: Text | None = None
-    """A file that holds the secret; relative to the configuration's directory."""
-    access_log: bool = True
-    """One JSON line for each request on standard output."""
-    log_format: Literal["text", "json"] = "text"
-    """The lines on standard error, of what the proxy does and what goes wrong: words for a person, or one JSON object each."""
-    drain: Duration = "30s"
-    """How long a stop waits for attempts that are under way."""
-    upstreams: Annotated[
-        dict[str, UpstreamShape], Field(json_schema_extra={"propertyNames": {"pattern": f"^{values.UPSTREAM_NAME}$"}})
-    ] = {}
-    """By name: lower-case letters, digits, _ and -, the first no sign. It is part of every record: renamed, it has no records."""
-    defaults: Limits = Limits()
-    routes: tuple[RouteShape, ...] | None = None
-    """In the order in which they are tried. Without any, one upstream takes everything, and several are reached under /name/."""
-
-
-def _or_words(words: list[str], mapping: dict[str, Any]) -> dict[str, Any]:
-    """The JSON Schema of one of some words, or a mapping."""
-    about = mapping.pop("description", "")
-    return {"description": about, "anyOf": [{"enum": [str(word) for word in words]}, mapping]}

@@ -1,0 +1,79 @@
+"""The shape of a whole file."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from idemproxy.config import values
+from idemproxy.config.shape.parts import Duration, Listen, Shape, Text, checked_text
+from idemproxy.config.shape.route import Limits, RouteShape, ScopeShape
+from idemproxy.config.shape.upstream import UpstreamShape
+
+
+class AdminShape(Shape):
+    """The listener for operators: metrics, health, and the records."""
+
+    listen: Listen = "127.0.0.1:8081"
+    """Address, host:port; port 0 takes a free one and prints it. Beyond loopback, records are served only to a token."""
+    token_file: Text | None = None
+    """A file that holds the bearer token for the records, from 16 characters; relative to the configuration's directory."""
+
+
+class ListenerTlsShape(Shape):
+    """TLS for clients; read again on SIGHUP, and kept as it was where that fails."""
+
+    certificate_file: Text
+    """The certificate, with those that lead to its authority, in PEM; relative to the configuration's directory."""
+    key_file: Text
+    """Its private key, without a passphrase, in PEM."""
+
+
+class StoreShape(Shape):
+    """Where records are kept."""
+
+    url: Annotated[str, checked_text(values.check_store_url)] | None = Field(default=None, repr=False)
+    """sqlite:///file.db, redis://host:6379/0, unix:///path/to/socket, or memory:// for tests; default sqlite:///idemproxy.db."""
+    url_file: Text | None = None
+    """A file that holds the URL, for one with a password; relative to the configuration's directory."""
+    prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]{1,64}$")] = "idemproxy:"
+    """What the names of all records begin with, in a store that is shared with other programs."""
+
+
+class SpoolShape(Shape):
+    """Where completions wait that the store could not take."""
+
+    directory: Text = "idemproxy-spool"
+    """A directory on a disk that outlives the process, relative to the current one. The proxies of a host may share it."""
+
+
+class ConfigurationShape(Shape):
+    """A configuration of idemproxy."""
+
+    listen: Listen = "127.0.0.1:8080"
+    """Address for clients, host:port; port 0 takes a free one and prints it. Beyond loopback, `scope` must be said."""
+    tls: ListenerTlsShape | None = None
+    trusted_proxies: tuple[Annotated[str, checked_text(values.read_network)], ...] = ("127.0.0.0/8", "::1/128")
+    """Networks whose `Forwarded` and `X-Forwarded-*` are believed and passed on; from anyone else they are removed."""
+    admin: AdminShape = AdminShape()
+    store: StoreShape = StoreShape()
+    spool: SpoolShape = SpoolShape()
+    scope: ScopeShape | None = None
+    key_secret: Text | None = Field(default=None, repr=False)
+    """Makes the hashes of keys and scopes useless to whoever reads the store; the same for all proxies of one store."""
+    key_secret_file: Text | None = None
+    """A file that holds the secret; relative to the configuration's directory."""
+    access_log: bool = True
+    """One JSON line for each request on standard output."""
+    log_format: Literal["text", "json"] = "text"
+    """The lines on standard error, of what the proxy does and what goes wrong: words for a person, or one JSON object each."""
+    drain: Duration = "30s"
+    """How long a stop waits for attempts that are under way."""
+    upstreams: Annotated[
+        dict[str, UpstreamShape], Field(json_schema_extra={"propertyNames": {"pattern": f"^{values.UPSTREAM_NAME}$"}})
+    ] = {}  # noqa: RUF012 - a model copies its defaults
+    """By name: lower-case letters, digits, _ and -, the first no sign. It is part of every record: renamed, it has no records."""
+    defaults: Limits = Limits()
+    routes: tuple[RouteShape, ...] | None = None
+    """In the order in which they are tried. Without any, one upstream takes everything, and several are reached under /name/."""
