@@ -16,6 +16,7 @@ from idemproxy.core.record import Identity, Phase, Record
 from idemproxy.core.transition import Act, Acted, Ask, Completion, Doubt, Found, Granted, Hold, Settled, Verb
 from idemproxy.store import base_list, redis_form
 from idemproxy.store.base import AUDIT_KEPT, Page, StoreError, StoreUnavailableError, Wake
+from idemproxy.store.redis_durability import AS_CONFIGURED, Durability
 from idemproxy.store.redis_form import Keys, Told
 from idemproxy.store.redis_lane import Reply
 from idemproxy.store.redis_link import Endpoint, Link
@@ -47,7 +48,9 @@ class RedisStore:
 
     name: Final = "redis"
 
-    def __init__(self, url: str, *, prefix: str = "idemproxy:", deadline: float = 2.0) -> None:
+    def __init__(
+        self, url: str, *, prefix: str = "idemproxy:", deadline: float = 2.0, durability: Durability = AS_CONFIGURED
+    ) -> None:
         if "{" in prefix or "}" in prefix:
             raise StoreError(
                 f"store.prefix {prefix!r} holds a brace; braces mark the part of a key that decides its cluster slot"
@@ -57,7 +60,7 @@ class RedisStore:
         self._probe = packed(b"SET", f"{prefix}probe".encode(), b"1", b"PX", b"60000")
         self._deadline = deadline
         endpoint = Endpoint(url, deadline)
-        self._link = Link(endpoint)
+        self._link = Link(endpoint, durability)
         self._wakes = RedisWakes(endpoint, self._channel, self._keys)
 
     async def start(self) -> None:

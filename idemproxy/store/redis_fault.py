@@ -39,6 +39,10 @@ class LostReplyError(StoreUncertainError):
     """The connection ended, or was given up, before the reply came: the command may or may not have been carried out."""
 
 
+class UnconfirmedError(StoreUncertainError):
+    """The server has the write, but not all have it that must: it may be lost, and so does not count."""
+
+
 def is_reply(error: RedisError) -> bool:
     """Whether the server said this in answer to a command; otherwise the connection broke, or its bytes made no sense.
 

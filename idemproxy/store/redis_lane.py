@@ -5,6 +5,9 @@ the commands: that is what makes a command cost microseconds (a pooled connectio
 The price is that one stuck command blocks all behind it, so every command has a deadline, and the first one that passes
 ends the lane: all who wait are told that their reply is lost, and the connection is dropped.
 
+Where writes are to be confirmed (redis_durability), one question for that follows each write that holds any. The replies to
+writes are given out after its answer, all others as they come.
+
 A caller that is cancelled abandons its future only. Its command is sent, and its reply is read in its place, so that
 nobody is given the reply of somebody else.
 """
@@ -15,12 +18,13 @@ import asyncio
 import math
 from collections import deque
 from contextlib import suppress
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import InvalidResponse, RedisError
 
-from idemproxy.store.redis_fault import LostReplyError, is_reply
+from idemproxy.store.redis_durability import Durability, is_among
+from idemproxy.store.redis_fault import LostReplyError, UnconfirmedError, is_reply
 from idemproxy.store.redis_script import packed
 
 Reply: TypeAlias = "int | bytes | list[Reply] | None"
@@ -30,15 +34,26 @@ _SECOND_LOOK: Final = 0.02
 """Seconds."""
 
 
+class _Asked(NamedTuple):
+    """A command that has no reply yet; `future` is None for the lane's own question whether writes count."""
+
+    future: asyncio.Future[Reply] | None
+    until: float
+    writes: tuple[bytes, ...]
+
+
 class Lane:
     """A connected redis-py connection, shared. Errors of the server come out of the futures as redis-py's exceptions."""
 
-    def __init__(self, connection: AbstractConnection, address: str) -> None:
+    def __init__(self, connection: AbstractConnection, address: str, durability: Durability) -> None:
         self.open = True
+        self._durability = durability
+        self._unconfirmed: list[tuple[asyncio.Future[Reply], Reply]] = []
+        self._confirm_until = 0.0
         self._connection = connection
         self._address = address
         self._loop = asyncio.get_running_loop()
-        self._pending: deque[tuple[asyncio.Future[Reply], float]] = deque()
+        self._pending: deque[_Asked] = deque()
         self._outbox: list[bytes] = []
         self._wanted = asyncio.Event()
         self._fallen: asyncio.Future[None] = self._loop.create_future()
@@ -47,14 +62,19 @@ class Lane:
         self._late = False
         self._life = self._loop.create_task(self._live())
 
-    def submit(self, command: bytes, until: float) -> asyncio.Future[Reply]:
-        """Send a packed command; its reply must come before the loop's time `until`. Fails with LostReplyError."""
+    def submit(self, command: bytes, until: float, writes: tuple[bytes, ...] = ()) -> asyncio.Future[Reply]:
+        """Send a packed command; its reply must come before the loop's time `until`. Fails with LostReplyError.
+
+        `writes`: replies, or first words of replies, that tell of a write that must be confirmed; fails with UnconfirmedError.
+        """
         future: asyncio.Future[Reply] = self._loop.create_future()
         if not self.open:
             future.set_exception(LostReplyError(f"redis at {self._address}: the connection has just ended"))
             return future
-        self._pending.append((future, until))
+        self._pending.append(_Asked(future, until, writes))
         self._outbox.append(command)
+        if writes and self._durability.is_asked:
+            self._confirm_until = max(self._confirm_until, until)
         self._wanted.set()
         if until < self._watch_at:
             self._watch_for(until)
@@ -85,6 +105,10 @@ class Lane:
             await self._wanted.wait()
             self._wanted.clear()
             batch, self._outbox = self._outbox, []
+            if self._confirm_until:
+                batch.append(self._durability.command())
+                self._pending.append(_Asked(None, self._confirm_until, ()))
+                self._confirm_until = 0.0
             # After a failure redis-py would connect anew by itself at the next send; there is none, since this task has ended.
             await self._connection.send_packed_command(batch, check_health=False)
 
@@ -92,23 +116,36 @@ class Lane:
         """Give each reply to the oldest command that has none."""
         read = self._connection.read_response
         while True:
+            reply: Reply | RedisError
             try:
                 reply = await read(timeout=math.inf, disconnect_on_error=False)
             except RedisError as error:
                 if not is_reply(error):
                     raise
-                future = self._next()
-                if not future.done():
-                    future.set_exception(error)
-            else:
-                future = self._next()
-                if not future.done():
-                    future.set_result(reply)
+                reply = error
+            if not self._pending:
+                raise InvalidResponse("the server sent a reply that nobody had asked for")
+            asked = self._pending.popleft()
+            if asked.future is None:
+                self._confirm(reply)
+            elif isinstance(reply, RedisError):
+                _fail(asked.future, reply)
+            elif asked.writes and self._durability.is_asked and is_among(reply, asked.writes):
+                self._unconfirmed.append((asked.future, reply))
+            elif not asked.future.done():
+                asked.future.set_result(reply)
 
-    def _next(self) -> asyncio.Future[Reply]:
-        if not self._pending:
-            raise InvalidResponse("the server sent a reply that nobody had asked for")
-        return self._pending.popleft()[0]
+    def _confirm(self, reply: Reply | RedisError) -> None:
+        """Give out the replies to the writes before, which count, or do not."""
+        why = reply if isinstance(reply, RedisError) else self._durability.lacks(reply)
+        for future, written in self._unconfirmed:
+            if isinstance(why, RedisError):
+                _fail(future, why)
+            elif why is not None:
+                _fail(future, UnconfirmedError(f"redis at {self._address}: the write is not confirmed: {why}"))
+            elif not future.done():
+                future.set_result(written)
+        self._unconfirmed.clear()
 
     def _watch_for(self, until: float) -> None:
         if self._watch is not None:
@@ -122,7 +159,7 @@ class Lane:
         When this process itself was stopped, the reply may lie in the socket, unread: so a late command is looked at twice.
         """
         self._watch, self._watch_at = None, math.inf
-        earliest, now = min((until for _, until in self._pending), default=math.inf), self._loop.time()
+        earliest, now = min((asked.until for asked in self._pending), default=math.inf), self._loop.time()
         if earliest <= now and self._late:
             self._fall("no reply came within the deadline")
         elif earliest < math.inf:
@@ -138,9 +175,17 @@ class Lane:
         self.open = False
         if self._watch is not None:
             self._watch.cancel()
-        for future, _ in self._pending:
-            if not future.done():
-                future.set_exception(LostReplyError(f"redis at {self._address}: the connection was lost before the reply: {why}"))
+        waiting = [future for future, _ in self._unconfirmed] + [
+            asked.future for asked in self._pending if asked.future is not None
+        ]
+        for future in waiting:
+            _fail(future, LostReplyError(f"redis at {self._address}: the connection was lost before the reply: {why}"))
+        self._unconfirmed.clear()
         self._pending.clear()
         if not self._fallen.done():
             self._fallen.set_result(None)
+
+
+def _fail(future: asyncio.Future[Reply], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)

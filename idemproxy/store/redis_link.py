@@ -19,6 +19,7 @@ from redis.asyncio.connection import AbstractConnection, ConnectionPool
 from redis.exceptions import NoScriptError, RedisError
 
 from idemproxy.store.base import StoreError, StoreUnavailableError
+from idemproxy.store.redis_durability import Durability
 from idemproxy.store.redis_fault import LostReplyError, unavailable
 from idemproxy.store.redis_lane import Lane, Reply
 from idemproxy.store.redis_script import ALL, Script
@@ -63,8 +64,9 @@ class Endpoint:
 class Link:
     """The lane to an endpoint. One attempt to connect at a time, joined by all; none during the pause after a failed one."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, durability: Durability) -> None:
         self._endpoint = endpoint
+        self._durability = durability
         self._lane: Lane | None = None
         self._opening: asyncio.Task[Lane | None] | None = None
         self._closed = False
@@ -108,7 +110,7 @@ class Link:
             try:
                 if lane is None or not lane.open:
                     lane = await self.reach(until)
-                return await lane.submit(command, until)
+                return await lane.submit(command, until, () if script is None else script.writes)
             except LostReplyError:
                 if again or once or loop.time() >= until:
                     raise
@@ -151,7 +153,7 @@ class Link:
             return None
         else:
             self._failures = 0
-            self._lane = Lane(connection, self._endpoint.address)
+            self._lane = Lane(connection, self._endpoint.address, self._durability)
             return self._lane
         finally:
             self._opening = None

@@ -21,15 +21,17 @@ class Script:
     """One file of `lua/`, with the prelude in front of it; `keys` and `arguments` are how many the file says it takes.
 
     `repeatable`: a second run is answered as the first was, so that it may be asked again when the reply was lost.
+    `writes`: the replies, or the first words of replies, that tell of a write without which an operation could happen twice.
     """
 
-    __slots__ = ("_form", "load", "name", "repeatable")
+    __slots__ = ("_form", "load", "name", "repeatable", "writes")
 
-    def __init__(self, name: str, keys: int, arguments: int, *, repeatable: bool = True) -> None:
+    def __init__(self, name: str, keys: int, arguments: int, *, repeatable: bool = True, writes: tuple[bytes, ...] = ()) -> None:
         source = b"\n".join((_LUA / f"{part}.lua").read_bytes() for part in ("prelude", name))
         digest = hashlib.sha1(source, usedforsecurity=False).hexdigest().encode()
         self.name = name
         self.repeatable = repeatable
+        self.writes = writes
         self.load = packed(b"SCRIPT", b"LOAD", source)
         """The command that makes the server know this script."""
         constant = b"".join([_BULK % (len(part), part) for part in (b"EVALSHA", digest, b"%d" % keys)])
@@ -43,9 +45,9 @@ class Script:
         return self._form % tuple(sized)
 
 
-CLAIM: Final = Script("claim", keys=2, arguments=7)
+CLAIM: Final = Script("claim", keys=2, arguments=7, writes=(b"granted",))
 RENEW: Final = Script("renew", keys=1, arguments=3)
-COMPLETE: Final = Script("complete", keys=2, arguments=12)
+COMPLETE: Final = Script("complete", keys=2, arguments=12, writes=(b"written", b"rewritten"))
 RELEASE: Final = Script("release", keys=2, arguments=3)
 MARK_UNKNOWN: Final = Script("mark_unknown", keys=2, arguments=12)
 READ: Final = Script("read", keys=2, arguments=1)

@@ -13,6 +13,7 @@ from idemproxy.core.record import Identity, Record
 from idemproxy.core.transition import Hold
 from idemproxy.store.base import StoreUnavailableError
 from idemproxy.store.redis import RedisStore
+from idemproxy.store.redis_durability import AS_CONFIGURED, Durability
 from tests.store import steps
 from tests.store.steps import WITHIN, ask, completion
 
@@ -20,9 +21,11 @@ COMPLETION = completion()
 
 
 @asynccontextmanager
-async def opened(url: str, prefix: str = "test:", deadline: float = 2.0) -> AsyncIterator[RedisStore]:
+async def opened(
+    url: str, prefix: str = "test:", deadline: float = 2.0, durability: Durability = AS_CONFIGURED
+) -> AsyncIterator[RedisStore]:
     """A started store."""
-    store = RedisStore(url, prefix=prefix, deadline=deadline)
+    store = RedisStore(url, prefix=prefix, deadline=deadline, durability=durability)
     await store.start()
     try:
         yield store

@@ -20,13 +20,15 @@ local record = load(HOLDING)
 if record and (record.fence ~= fence or record.owner ~= owner) then
   return 'stale'
 end
-if record and (record.phase == 'completed' or record.phase == 'expired') then
-  return 'written' -- the same completion again, its first reply lost
-end
 
 -- HDEL comes first, also where it deletes nothing: a script that has written may go on where memory is full. Claims are refused
 -- then, but what was answered is a fact, and whatever is in flight is bounded.
 redis.call('HDEL', KEYS[1], 'watched')
+if record and (record.phase == 'completed' or record.phase == 'expired') then
+  -- The same completion again, its first reply lost, or not confirmed: only what this connection writes can be confirmed to it.
+  redis.call('HSET', KEYS[1], 'v', VERSION)
+  return 'written'
+end
 if not record then
   restore(fence, owner, fingerprint, route, claimed_at)
 end

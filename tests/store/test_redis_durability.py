@@ -1,0 +1,109 @@
+"""What `store.durability` promises: no claim is granted, and no completion counts, that only one server would know of."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from idemproxy.core.record import Phase
+from idemproxy.core.transition import Found, Settled
+from idemproxy.store.redis_durability import Durability
+from tests.servers import RedisServer, redis_server, relay
+from tests.store.redis_steps import COMPLETION, granted, identity, opened, recorded, recovered, refusal
+from tests.store.steps import ask
+
+ONE_REPLICA = Durability(replicas=1, timeout=0.3)
+
+
+@pytest.fixture
+def primary() -> Iterator[RedisServer]:
+    """A server that may have a replica."""
+    with redis_server(repl_diskless_sync_delay="0") as running:
+        yield running
+
+
+@pytest.fixture
+def replica(primary: RedisServer) -> Iterator[RedisServer]:
+    """Its replica."""
+    with redis_server(replicaof=f"127.0.0.1 {primary.port}") as running:
+        yield running
+
+
+async def test_what_is_confirmed_is_on_the_replica(primary: RedisServer, replica: RedisServer) -> None:
+    """A claim that was granted, and a completion that was written, are found on a replica at once."""
+    async with opened(primary.url, durability=ONE_REPLICA) as store:
+        await recovered(lambda: granted(store, 1))
+
+        hold = await granted(store)
+        async with opened(replica.url) as other:
+            in_flight = await recorded(other)
+            settled = await store.complete(identity(), hold, COMPLETION)
+            completed = await recorded(other)
+
+    assert (Phase.IN_FLIGHT, hold.fence, Settled.WRITTEN) == (in_flight.phase, in_flight.fence, settled)
+    assert (Phase.COMPLETED, COMPLETION.answer) == (completed.phase, completed.answer)
+
+
+async def test_without_its_replica_nothing_is_granted_and_nothing_counts(primary: RedisServer, replica: RedisServer) -> None:
+    """A claim and a completion are refused with what is missing; a finished record is still replayed."""
+    async with opened(primary.url, durability=ONE_REPLICA) as store:
+        await recovered(lambda: granted(store, 1))
+        hold, done = await granted(store), await granted(store, 2)
+        await store.complete(identity(2), done, COMPLETION)
+        replica.pause()
+
+        said = [await refusal(store.claim(identity(3), ask())), await refusal(store.complete(identity(), hold, COMPLETION))]
+        found = await store.claim(identity(2), ask())
+        replica.resume()
+
+    expected = f"redis at 127.0.0.1:{primary.port}: the write is not confirmed: 0 of 1 replicas have it after 0.3 s"
+    assert [expected, expected] == said
+    assert isinstance(found, Found)
+    assert COMPLETION.answer == found.record.answer
+
+
+async def test_what_was_not_confirmed_is_confirmed_when_it_is_sent_again(primary: RedisServer, replica: RedisServer) -> None:
+    """The same completion, written before and told again when the replica is back, counts: also on another connection."""
+    async with opened(primary.url, durability=ONE_REPLICA) as store, opened(primary.url, durability=ONE_REPLICA) as heir:
+        await recovered(lambda: granted(store, 1))
+        hold = await granted(store)
+        replica.pause()
+        await refusal(store.complete(identity(), hold, COMPLETION))
+        still = await refusal(heir.complete(identity(), hold, COMPLETION))
+        replica.resume()
+
+        await recovered(lambda: heir.complete(identity(), hold, COMPLETION))
+        async with opened(replica.url) as other:
+            record = await recorded(other)
+
+    assert "the write is not confirmed" in still
+    assert (Phase.COMPLETED, COMPLETION.answer) == (record.phase, record.answer)
+
+
+async def test_a_log_file_confirms_too(primary: RedisServer) -> None:
+    """With `aof` a write counts when the server's log file has it; a server without one is refused with the reason."""
+    durable = Durability(aof=True, timeout=2.0)
+    with redis_server(appendonly=True) as logged:
+        async with opened(logged.url, durability=durable) as store:
+            hold = await granted(store)
+            settled = await store.complete(identity(), hold, COMPLETION)
+    async with opened(primary.url, durability=durable) as store:
+        refused = await refusal(store.claim(identity(), ask()))
+
+    assert Settled.WRITTEN == settled
+    assert "WAITAOF cannot be used" in refused
+
+
+async def test_writes_that_leave_together_are_confirmed_together(primary: RedisServer, replica: RedisServer) -> None:
+    """Many claims at once cost one question."""
+    async with relay(primary.port) as between, opened(f"redis://127.0.0.1:{between.port}/0", durability=ONE_REPLICA) as store:
+        await recovered(lambda: granted(store, 99))
+        before = len(between.sent)
+
+        await asyncio.gather(*(granted(store, number) for number in range(32)))
+
+    sent = b"".join(between.sent[before:])
+    assert (32, 1) == (sent.count(b"EVALSHA"), sent.count(b"WAIT\r\n"))
+    assert replica.port
