@@ -16,10 +16,12 @@ from idemproxy.core.record import Identity, Phase, Record
 from idemproxy.core.transition import Act, Acted, Ask, Completion, Doubt, Found, Granted, Hold, Settled, Verb
 from idemproxy.store import base_list, redis_form
 from idemproxy.store.base import AUDIT_KEPT, Page, StoreError, StoreUnavailableError, Wake
+from idemproxy.store.redis_cluster import ClusterLink
 from idemproxy.store.redis_durability import AS_CONFIGURED, Durability
+from idemproxy.store.redis_endpoint import USUAL_TLS, Endpoint, TlsFiles
 from idemproxy.store.redis_form import Keys, Told
 from idemproxy.store.redis_lane import Reply
-from idemproxy.store.redis_link import Endpoint, Link
+from idemproxy.store.redis_link import Link
 from idemproxy.store.redis_script import (
     CLAIM,
     COMPLETE,
@@ -32,24 +34,32 @@ from idemproxy.store.redis_script import (
     Script,
     packed,
 )
+from idemproxy.store.redis_url import Topology, read_url
 from idemproxy.store.redis_wake import RedisWakes
 
 _SETTLED: Final = {settled.value.encode(): settled for settled in Settled}
 _ACTED: Final = {acted.value.encode(): acted for acted in Acted}
-_LAST_CURSOR: Final = 2**64 - 1
+_LAST_CURSOR: Final = 2**80
+"""Above every cursor of a server, and of a cluster of as many nodes as there can be."""
 
 
 class RedisStore:
-    """Records on the Redis server at `url`.
+    """Records on the Redis server, or servers, at `url` (redis_url).
 
-    `prefix` begins every key and channel; `deadline` is the longest that an operation waits, in seconds, connecting included.
-    Raises StoreError for a URL or a prefix that cannot be used.
+    `prefix` begins every key and channel; `deadline` is the longest that an operation waits, in seconds, connecting included;
+    `durability` says when a claim or a completion counts. Raises StoreError for a URL or a prefix that cannot be used.
     """
 
     name: Final = "redis"
 
     def __init__(
-        self, url: str, *, prefix: str = "idemproxy:", deadline: float = 2.0, durability: Durability = AS_CONFIGURED
+        self,
+        url: str,
+        *,
+        prefix: str = "idemproxy:",
+        deadline: float = 2.0,
+        durability: Durability = AS_CONFIGURED,
+        tls: TlsFiles = USUAL_TLS,
     ) -> None:
         if "{" in prefix or "}" in prefix:
             raise StoreError(
@@ -57,11 +67,16 @@ class RedisStore:
             )
         self._keys = Keys(prefix)
         self._channel = f"{prefix}settled".encode()
-        self._probe = packed(b"SET", f"{prefix}probe".encode(), b"1", b"PX", b"60000")
+        self._probe = f"{prefix}probe"
         self._deadline = deadline
-        endpoint = Endpoint(url, deadline)
-        self._link = Link(endpoint, durability)
-        self._wakes = RedisWakes(endpoint, self._channel, self._keys)
+        place = read_url(url)
+        endpoint = Endpoint(place, deadline, tls)
+        if place.topology is Topology.CLUSTER:
+            self._link: Link | ClusterLink = ClusterLink(endpoint, durability)
+            self._wakes = RedisWakes(self._link, self._channel, self._keys)
+        else:
+            self._link = Link(endpoint, durability)
+            self._wakes = RedisWakes(endpoint, self._channel, self._keys)
 
     async def start(self) -> None:
         """Connect, so that the first operation need not; a server that is down is met again by the first operation."""
@@ -75,7 +90,8 @@ class RedisStore:
 
     async def check(self) -> None:
         """Write a key: a server that answers may still be full, read-only, or unable to save."""
-        await self._link.ask(self._probe)
+        keys = await self._link.spread(self._probe)
+        await _together(self._link.ask(packed(b"SET", key, b"1", b"PX", b"60000"), key) for key in keys)
 
     async def claim(self, identity: Identity, ask: Ask, *, watched: bool = False) -> Granted | Found:
         """As base.Store.claim."""
@@ -133,15 +149,13 @@ class RedisStore:
         One SCAN for each page: a page may be short, or empty with a cursor, and a record may be listed twice.
         """
         start = base_list.place(cursor, _LAST_CURSOR) or 0
-        count = b"%d" % base_list.size(limit)
-        reply = await self._link.ask(packed(b"SCAN", b"%d" % start, b"MATCH", self._keys.pattern(), b"COUNT", count))
-        following, keys = cast("tuple[bytes, Sequence[bytes]]", reply)
+        following, keys = await self._link.scan(start, self._keys.pattern(), base_list.size(limit))
         identities = [identity for key in keys if (identity := self._keys.identity(key)) is not None]
         told = await _together(self._link.run(READ, *self._keys.of(identity), b"") for identity in identities)
         listed = [(identity, _record(each)) for identity, each in zip(identities, told, strict=True) if each is not None]
         return Page(
             records=[(identity, record) for identity, record in listed if phase in (None, record.phase)],
-            cursor="" if following == b"0" else following.decode(),
+            cursor=str(following or ""),
         )
 
     async def resolve(self, identity: Identity, fence: int, resolution: Completion | None, who: str, why: str) -> Acted:
@@ -157,7 +171,8 @@ class RedisStore:
 
     async def audit(self, identity: Identity) -> Sequence[Act]:
         """As base.Store.audit."""
-        reply = await self._link.ask(packed(b"LRANGE", self._keys.audit(identity), b"0", b"-1"))
+        key = self._keys.audit(identity)
+        reply = await self._link.ask(packed(b"LRANGE", key, b"0", b"-1"), key)
         return [redis_form.act(entry) for entry in cast("Sequence[bytes]", reply)]
 
     def watch(self, identity: Identity) -> AbstractContextManager[Wake]:

@@ -51,6 +51,12 @@ def is_reply(error: RedisError) -> bool:
     return isinstance(error, ResponseError) or error.status_code is not None
 
 
+def is_replica(error: RedisError) -> bool:
+    """Whether the server refused a write because it is a replica, perhaps since a moment ago."""
+    known = _KNOWN.search(str(error))
+    return (known is not None and known[0] in {"READONLY", "MASTERDOWN"}) or error.status_code in {"READONLY", "MASTERDOWN"}
+
+
 def unavailable(address: str, error: BaseException) -> StoreUnavailableError:
     """Any failure as a StoreUnavailableError: which server, what it or the network said, and what to do."""
     code = getattr(error, "status_code", None)

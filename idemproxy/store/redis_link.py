@@ -1,10 +1,10 @@
-"""The link to one Redis server: where it is, a lane made on demand, and the rule by which a command is asked again.
+"""The link to one Redis server: a lane made on demand, and the rule by which a command is asked again.
 
-A command goes out once, and once more only if the connection ended before the reply came and the caller's deadline allows.
+A command goes out once, and once more only if the caller's deadline allows, and the connection ended before the reply came, or
+the server has become a replica and so did not carry it out: then a new connection may lead to the primary.
 That is no blind repetition: a claim carries its owner's nonce and every later write its hold, so that the second copy is
 answered as the first was (core.transition); at worst a release that was carried out reads as stale when the key was taken
-again in between. A person's act is sent once only, since a second copy would be refused for what the first did. redis-py
-itself never re-sends: it gets no retry policy, and no connection of its own making.
+again in between. A person's act is sent once only, since a second copy would be refused for what the first did.
 """
 
 from __future__ import annotations
@@ -12,53 +12,23 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
-from typing import Final
-from urllib.parse import parse_qs, urlsplit
+from typing import Final, cast
 
-from redis.asyncio.connection import AbstractConnection, ConnectionPool
 from redis.exceptions import NoScriptError, RedisError
 
-from idemproxy.store.base import StoreError, StoreUnavailableError
+from idemproxy.store.base import StoreUnavailableError
 from idemproxy.store.redis_durability import Durability
-from idemproxy.store.redis_fault import LostReplyError, unavailable
+from idemproxy.store.redis_endpoint import Endpoint
+from idemproxy.store.redis_fault import LostReplyError, is_replica, unavailable
 from idemproxy.store.redis_lane import Lane, Reply
-from idemproxy.store.redis_script import ALL, Script
+from idemproxy.store.redis_script import ALL, Script, packed
 
 # Between attempts to connect, in seconds: doubled from the first to the last, each shortened by up to half at random, so that
 # the proxies of a server that comes back do not all knock at once.
 _FIRST_PAUSE: Final = 0.05
 _LAST_PAUSE: Final = 0.5
 
-_SCHEMES: Final = {"redis": {"db"}, "rediss": {"db"}, "unix": {"db", "username", "password"}}
-
-
-class Endpoint:
-    """A server as `store.url` names it. `deadline` in seconds also bounds connecting. Raises StoreError."""
-
-    def __init__(self, url: str, deadline: float) -> None:
-        self.address = _checked(url)
-        self.deadline = deadline
-        # RESP2 and no CLIENT SETINFO: nothing on connecting that Redis 6.2, or a narrow ACL user, would refuse.
-        self._pool = ConnectionPool.from_url(
-            url, protocol=2, driver_info=None, retry=None, socket_timeout=None, socket_connect_timeout=deadline
-        )
-
-    async def connect(self, commands: Sequence[bytes]) -> AbstractConnection:
-        """A new connection on which the server has confirmed each of `commands`, within the deadline.
-
-        Raises RedisError or OSError, the connection closed.
-        """
-        connection: AbstractConnection = self._pool.make_connection()  # type: ignore[no-untyped-call]  # redis-py leaves it bare
-        try:
-            async with asyncio.timeout(self.deadline):
-                await connection.connect()  # type: ignore[no-untyped-call]  # as above
-                await connection.send_packed_command(commands, check_health=False)
-                for _ in commands:
-                    await connection.read_response()
-        except BaseException:
-            await connection.disconnect(nowait=True)
-            raise
-        return connection
+_ASKING: Final = packed(b"ASKING")
 
 
 class Link:
@@ -94,33 +64,57 @@ class Link:
 
     async def run(self, script: Script, *parts: bytes) -> Reply:
         """Run a script with its keys and arguments. Raises StoreUnavailableError."""
-        return await self.ask(script.call(*parts), script)
+        return await self.ask(script.call(*parts), parts[0], script)
 
-    async def ask(self, command: bytes, script: Script | None = None) -> Reply:
+    async def ask(self, command: bytes, _key: bytes, script: Script | None = None) -> Reply:
         """The reply to a packed command, which must be idempotent unless its script says so: see above.
 
         Raises StoreUnavailableError.
         """
+        try:
+            until = asyncio.get_running_loop().time() + self._endpoint.deadline
+            return await self.told(command, until, script)
+        except RedisError as error:
+            raise unavailable(self._endpoint.address, error) from error
+
+    async def told(self, command: bytes, until: float, script: Script | None = None, *, asking: bool = False) -> Reply:
+        """As `ask`, by the loop's time `until`, and what the server refuses comes as its error.
+
+        `asking`: the cluster sent us here for this command alone.
+        """
         loop = asyncio.get_running_loop()
-        until = loop.time() + self._endpoint.deadline
         once = script is not None and not script.repeatable
         again = False
         while True:
-            lane = self._lane
+            lane = self._lane if self._lane is not None and self._lane.open else await self.reach(until)
             try:
-                if lane is None or not lane.open:
-                    lane = await self.reach(until)
+                if asking:
+                    lane.submit(_ASKING, until).add_done_callback(_heard)
                 return await lane.submit(command, until, () if script is None else script.writes)
             except LostReplyError:
                 if again or once or loop.time() >= until:
                     raise
-            except NoScriptError as error:  # it was not carried out
-                if again or script is None or lane is None:
-                    raise unavailable(self._endpoint.address, error) from error
-                await self._load(lane, script, until)
+            except NoScriptError:  # it was not carried out
+                if again or script is None:
+                    raise
+                await lane.submit(script.load, until)
             except RedisError as error:
-                raise unavailable(self._endpoint.address, error) from error
+                if not is_replica(error):
+                    raise
+                await lane.close(loop.time())  # it was not carried out; whoever connects anew may find the primary
+                if again:
+                    raise
             again = True
+
+    async def spread(self, name: str) -> Sequence[bytes]:
+        """Keys that begin with `name`, one for each server."""
+        return (name.encode(),)
+
+    async def scan(self, cursor: int, pattern: bytes, count: int) -> tuple[int, Sequence[bytes]]:
+        """Some keys that fit, and where to go on, 0 at the end. Raises StoreUnavailableError."""
+        command = packed(b"SCAN", b"%d" % cursor, b"MATCH", pattern, b"COUNT", b"%d" % count)
+        following, keys = cast("tuple[bytes, Sequence[bytes]]", await self.ask(command, b""))
+        return int(following), keys
 
     async def close(self) -> None:
         """Wait for the replies under way, then let go of the connection. Later commands are refused."""
@@ -131,12 +125,6 @@ class Link:
             await asyncio.wait((self._opening,))
         if self._lane is not None:
             await self._lane.close(asyncio.get_running_loop().time() + self._endpoint.deadline)
-
-    async def _load(self, lane: Lane, script: Script, until: float) -> None:
-        try:
-            await lane.submit(script.load, until)
-        except RedisError as error:
-            raise unavailable(self._endpoint.address, error) from error
 
     async def _open(self) -> Lane | None:
         """Connect and load the scripts, which also proves that the server answers. None on failure, with the reason in `_why`."""
@@ -159,30 +147,7 @@ class Link:
             self._opening = None
 
 
-def _checked(url: str) -> str:
-    """Where a URL leads, for messages: without its password. Raises StoreError for what redis-py would let pass or misread."""
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-        options = parse_qs(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
-    except ValueError as error:
-        raise StoreError(f"store.url is not a URL: {error}") from error
-    allowed = _SCHEMES.get(parts.scheme)
-    database = options.get("db", [""])[0] or ("" if parts.scheme == "unix" else parts.path.removeprefix("/"))
-    # redis-py has many options more; some of them, such as retry_on_timeout, would make it send commands twice.
-    problem = (
-        f"begins with {parts.scheme or 'nothing'}://; it must begin with redis://, rediss:// or unix://"
-        if allowed is None
-        else f"has options that are not known: {', '.join(sorted(unknown))}"
-        if (unknown := options.keys() - allowed)
-        else f"names the database {database!r}; it must be a whole number, as in redis://host:6379/0"
-        if database and not (database.isascii() and database.isdigit())
-        else "names no host"
-        if parts.scheme != "unix" and not parts.hostname
-        else "names no socket; it must read unix:///path/to/redis.sock"
-        if parts.scheme == "unix" and (parts.hostname or not parts.path)
-        else None
-    )
-    if problem:
-        raise StoreError(f"store.url {problem}")
-    return parts.path if parts.scheme == "unix" else f"{parts.hostname}:{port or 6379}"
+def _heard(reply: asyncio.Future[Reply]) -> None:
+    """Nobody waits for this one: what went wrong is told by the command behind it."""
+    if not reply.cancelled():
+        reply.exception()

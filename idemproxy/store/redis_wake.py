@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Final
+from typing import Final, Protocol
 
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import RedisError
@@ -19,7 +19,6 @@ from idemproxy.core.record import Identity
 from idemproxy.store.base import Wake
 from idemproxy.store.base_wake import LocalWakes
 from idemproxy.store.redis_form import Keys
-from idemproxy.store.redis_link import Endpoint
 from idemproxy.store.redis_script import packed
 
 # Seconds of silence after which the subscription is tried by a PING, and between attempts to subscribe.
@@ -29,10 +28,21 @@ _PAUSE: Final = 0.5
 _PING: Final = packed(b"PING")
 
 
+class Connects(Protocol):
+    """Whoever makes connections that carry messages, within a deadline in seconds."""
+
+    @property
+    def deadline(self) -> float:
+        """Of connecting."""
+
+    async def connect(self, commands: Sequence[bytes]) -> AbstractConnection:
+        """A connection on which each of `commands` was confirmed. Raises RedisError or OSError."""
+
+
 class RedisWakes:
     """Who waits in this process, woken from here and, once someone waits, from everywhere."""
 
-    def __init__(self, endpoint: Endpoint, channel: bytes, keys: Keys) -> None:
+    def __init__(self, endpoint: Connects, channel: bytes, keys: Keys) -> None:
         self._endpoint = endpoint
         self._channel = channel
         self._keys = keys

@@ -6,11 +6,13 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from redis.asyncio import Redis, RedisCluster
 
 from idemproxy.store.base import Store
 from tests.servers import redis_server
 from tests.store.harness import Harness, MemoryHarness, SqliteHarness
 from tests.store.redis_harness import RedisHarness
+from tests.topologies import Cluster, Watched, cluster, watched
 
 
 @pytest.fixture(scope="session")
@@ -20,7 +22,21 @@ def redis_url() -> Iterator[str]:
         yield server.url
 
 
-@pytest.fixture(params=["memory", "sqlite", "redis"])
+@pytest.fixture(scope="session")
+def sentinels() -> Iterator[Watched]:
+    """A primary, replicas and Sentinels, as above."""
+    with watched() as topology:
+        yield topology
+
+
+@pytest.fixture(scope="session")
+def nodes() -> Iterator[Cluster]:
+    """A cluster, as above."""
+    with cluster() as topology:
+        yield topology
+
+
+@pytest.fixture(params=["memory", "sqlite", "redis", "sentinel", "cluster"])
 async def harness(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Harness]:
     """An empty store of each kind."""
     made: Harness
@@ -29,8 +45,15 @@ async def harness(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
             made = MemoryHarness()
         case "sqlite":
             made = SqliteHarness(tmp_path)
+        case "redis":
+            url = request.getfixturevalue("redis_url")
+            made = RedisHarness(url, Redis.from_url(url, protocol=2))
+        case "sentinel":
+            topology = request.getfixturevalue("sentinels")
+            made = RedisHarness(topology.url, Redis(port=topology.primary().port, protocol=2))
         case _:
-            made = RedisHarness(request.getfixturevalue("redis_url"))
+            topology = request.getfixturevalue("nodes")
+            made = RedisHarness(topology.url, RedisCluster(host="127.0.0.1", port=topology.servers[0].port, protocol=2))
     yield made
     await made.close()
 

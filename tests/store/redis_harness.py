@@ -5,28 +5,30 @@ from __future__ import annotations
 import uuid
 from typing import Final
 
-from redis.asyncio import Redis
+from redis.asyncio import Redis, RedisCluster
 
 from idemproxy.core.record import MICROSECONDS, Identity
 from idemproxy.store.redis import RedisStore
+from idemproxy.store.redis_endpoint import USUAL_TLS, TlsFiles
 
 TIMES: Final = (b"claimed_at", b"lease_until", b"settled_at", b"expires_at", b"forget_at")
 
 
 class RedisHarness:
-    """Records under a prefix of their own on the server at `url`."""
+    """Records under a prefix of their own on the server, or servers, at `url`; `client` reaches the same data."""
 
     name = "redis"
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, client: Redis | RedisCluster, tls: TlsFiles = USUAL_TLS) -> None:
         self._url = url
+        self._tls = tls
         self._prefix = f"test-{uuid.uuid4().hex}:"
         self._stores: list[RedisStore] = []
-        self._client: Redis = Redis.from_url(url, protocol=2)
+        self._client = client
 
     async def open(self) -> RedisStore:
         """Another store on the same data, started."""
-        store = RedisStore(self._url, prefix=self._prefix)
+        store = RedisStore(self._url, prefix=self._prefix, tls=self._tls)
         self._stores.append(store)
         await store.start()
         return store

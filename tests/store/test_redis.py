@@ -39,7 +39,9 @@ def prefix() -> str:
     ("url", "reason"),
     [
         ("http://:secret@127.0.0.1:6379/0", "store.url begins with http://"),
-        ("redis+sentinel://:secret@127.0.0.1/0", "store.url begins with redis+sentinel://"),
+        ("redis+sentinel://:secret@127.0.0.1", "store.url names no service"),
+        ("redis+cluster://:secret@127.0.0.1,127.0.0.2/3", "store.url names a database, and a cluster has none but 0"),
+        ("redis://:secret@127.0.0.1,127.0.0.2/0", "store.url names several hosts"),
         ("127.0.0.1:6379", "store.url begins with"),
         ("redis://:secret@127.0.0.1:port/0", "store.url is not a URL"),
         ("redis://:secret@127.0.0.1/first", "store.url names the database 'first'"),

@@ -1,0 +1,229 @@
+"""The link to a Redis Cluster: which node has which slot, a link for each node, and what a redirection means.
+
+A record, its answer and its audit trail have one slot by their hash tag, so each script meets one node. A redirection says that
+the command was not carried out. A lost reply says nothing; then the command is asked again where its slot has gone, by the same
+rule as on one server (redis_link), until the caller's deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Final, TypeAlias, cast
+
+from redis.asyncio.connection import AbstractConnection
+from redis.crc import key_slot
+from redis.exceptions import AskError, ClusterDownError, MasterDownError, MovedError, RedisError, TryAgainError
+
+from idemproxy.store.base import StoreUnavailableError, StoreUncertainError
+from idemproxy.store.redis_durability import Durability
+from idemproxy.store.redis_endpoint import Endpoint
+from idemproxy.store.redis_fault import UnconfirmedError, unavailable
+from idemproxy.store.redis_lane import Reply
+from idemproxy.store.redis_link import Link
+from idemproxy.store.redis_script import Script, packed
+from idemproxy.store.redis_url import Address
+
+_SLOTS: Final = packed(b"CLUSTER", b"SLOTS")
+_PAUSE: Final = 0.05
+"""Seconds before a command is tried again while the cluster finds a new primary, and between looks at its map."""
+
+_ENOUGH: Final = 4096
+"""Keys that are tried to find one for each node; one that has so few slots that none of these is its own is left out."""
+
+_CURSORS: Final = 2**64
+"""A node's own cursors are below this."""
+
+Range: TypeAlias = tuple[int, int, Address]
+"""First and last slot, and the node that takes writes for them."""
+
+
+class _AgainError(Exception):
+    """A command was not carried out, or may be asked again: `failure` is what to say when there is no time left for that."""
+
+    def __init__(self, failure: StoreUnavailableError, address: Address | None = None) -> None:
+        super().__init__(str(failure))
+        self.failure = failure
+        self.address = address
+
+
+class ClusterLink:
+    """The links to a cluster's primaries. As `Link`, each command going to the node that has its key."""
+
+    def __init__(self, endpoint: Endpoint, durability: Durability) -> None:
+        self.deadline = endpoint.deadline
+        self._endpoint = endpoint
+        self._durability = durability
+        self._ranges: list[Range] = []
+        self._links: dict[Address, Link] = {}
+        self._looking: asyncio.Task[str | None] | None = None
+        self._looked_at = -1.0
+
+    async def reach(self, until: float) -> None:
+        """Know the cluster's map, by the loop's time `until`. Raises StoreUnavailableError."""
+        await self._look(until)
+
+    async def run(self, script: Script, *parts: bytes) -> Reply:
+        """Run a script with its keys and arguments. Raises StoreUnavailableError."""
+        return await self.ask(script.call(*parts), parts[0], script)
+
+    async def ask(self, command: bytes, key: bytes, script: Script | None = None) -> Reply:
+        """The reply to a packed command about a key. Raises StoreUnavailableError."""
+        loop = asyncio.get_running_loop()
+        until, slot = loop.time() + self.deadline, key_slot(key)
+        redirected: Address | None = None
+        while True:
+            try:
+                return await self._attempt(
+                    command, redirected or await self._of(slot, until), until, script, redirected is not None
+                )
+            except _AgainError as again:
+                redirected = again.address
+                looking = None if redirected else self._refresh()
+                if loop.time() + _PAUSE >= until:
+                    raise again.failure from again
+                if looking is not None:
+                    await asyncio.wait((looking,), timeout=until - loop.time())
+
+    async def _attempt(self, command: bytes, address: Address, until: float, script: Script | None, asking: bool) -> Reply:  # noqa: FBT001
+        """One node's reply. Raises StoreUnavailableError, or _AgainError when the command may be asked again, or elsewhere."""
+        try:
+            return await self._link(address).told(command, until, script, asking=asking)
+        except UnconfirmedError:
+            raise
+        except StoreUnavailableError as error:
+            if isinstance(error, StoreUncertainError) and script is not None and not script.repeatable:
+                raise
+            raise _AgainError(error) from error
+        except MovedError as error:
+            raise _AgainError(unavailable(self._endpoint.address, error)) from error
+        except AskError as error:
+            raise _AgainError(unavailable(self._endpoint.address, error), (error.host or address[0], error.port)) from error
+        except (ClusterDownError, MasterDownError, TryAgainError) as error:
+            raise _AgainError(unavailable(self._endpoint.address, error)) from error
+        except RedisError as error:
+            raise unavailable(self._endpoint.address, error) from error
+
+    async def spread(self, name: str) -> Sequence[bytes]:
+        """Keys that begin with `name`, one for each node that takes writes. Raises StoreUnavailableError."""
+        await self._look(asyncio.get_running_loop().time() + self.deadline)
+        nodes = {address for _, _, address in self._ranges}
+        found: dict[Address | None, bytes] = {}
+        for number in range(_ENOUGH):
+            key = f"{name}{number}".encode()
+            found.setdefault(self._owner(key_slot(key)), key)
+            if found.keys() >= nodes:
+                break
+        return tuple(found.values())
+
+    async def scan(self, cursor: int, pattern: bytes, count: int) -> tuple[int, Sequence[bytes]]:
+        """Some keys that fit, and where to go on, 0 at the end: node after node, by their addresses.
+
+        While slots move between nodes, or a node fails over, keys may be missed. Raises StoreUnavailableError.
+        """
+        await self._look(asyncio.get_running_loop().time() + self.deadline)
+        nodes = sorted({address for _, _, address in self._ranges})
+        here, place = divmod(cursor, _CURSORS)
+        if here >= len(nodes):
+            return 0, ()
+        following, keys = await self._link(nodes[here]).scan(place, pattern, count)
+        if following:
+            return here * _CURSORS + following, keys
+        return (here + 1) * _CURSORS if here + 1 < len(nodes) else 0, keys
+
+    async def connect(self, commands: Sequence[bytes]) -> AbstractConnection:
+        """A new connection to some node, for messages, which a cluster passes on to all. Raises RedisError or OSError."""
+        failure: Exception = OSError("no node of the cluster can be reached")
+        for endpoint in self._known():
+            try:
+                return await endpoint.connect(commands)
+            except (RedisError, OSError) as error:
+                failure = error
+        raise failure
+
+    async def close(self) -> None:
+        """As Link.close, for every node."""
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.wait((self._looking,))
+        await asyncio.gather(*(link.close() for link in self._links.values()))
+
+    # The map.
+
+    async def _of(self, slot: int, until: float) -> Address:
+        """The node that takes writes for a slot. Raises StoreUnavailableError."""
+        await self._look(until)
+        address = self._owner(slot)
+        if address is None:
+            raise StoreUnavailableError(f"redis cluster at {self._endpoint.address}: no node has slot {slot}; assign it to one")
+        return address
+
+    def _owner(self, slot: int) -> Address | None:
+        at = bisect_right(self._ranges, slot, key=lambda each: each[0]) - 1
+        return self._ranges[at][2] if at >= 0 and slot <= self._ranges[at][1] else None
+
+    def _link(self, address: Address) -> Link:
+        link = self._links.get(address)
+        if link is None:
+            link = self._links[address] = Link(self._endpoint.at(address), self._durability)
+        return link
+
+    def _known(self) -> list[Endpoint]:
+        """Every server that may know the map: those of the last one, and those that the URL names."""
+        addresses = dict.fromkeys((*(address for _, _, address in self._ranges), *self._endpoint.place.addresses))
+        return [self._endpoint.at(address) for address in addresses]
+
+    async def _look(self, until: float) -> None:
+        """Know some map. Raises StoreUnavailableError."""
+        if self._ranges:
+            return
+        looking = self._refresh()
+        await asyncio.wait((looking,), timeout=until - asyncio.get_running_loop().time())
+        if not self._ranges:
+            told = looking.result() if looking.done() and not looking.cancelled() else None
+            why = told or "no node told its map within the deadline"
+            raise StoreUnavailableError(f"redis cluster at {self._endpoint.address}: {why}")
+
+    def _refresh(self) -> asyncio.Task[str | None]:
+        """A new look at the map, one at a time, and not more often than each `_PAUSE`; the old one stays where there is none."""
+        if self._looking is None:
+            self._looking = asyncio.get_running_loop().create_task(self._ask_for_map())
+        return self._looking
+
+    async def _ask_for_map(self) -> str | None:
+        """Ask one node after the other; why there is no map, None when there is one."""
+        loop = asyncio.get_running_loop()
+        try:
+            await asyncio.sleep(max(0.0, self._looked_at + _PAUSE - loop.time()))
+            why = "no node is known"
+            for endpoint in self._known():
+                try:
+                    connection = await endpoint.connect([])
+                    try:
+                        await connection.send_packed_command(_SLOTS, check_health=False)
+                        async with asyncio.timeout(self.deadline):
+                            self._learn(await connection.read_response(), endpoint.place.addresses[0][0])
+                    finally:
+                        await connection.disconnect(nowait=True)
+                except (RedisError, OSError) as error:
+                    why = str(unavailable(endpoint.address, error))
+                else:
+                    await self._let_go()
+                    return None
+            return why
+        finally:
+            self._looked_at = loop.time()
+            self._looking = None
+
+    def _learn(self, told: object, teller: str) -> None:
+        """Take over a map."""
+        entries = cast("Sequence[tuple[int, int, tuple[bytes, int]]]", told)
+        ranges = [(first, last, (node[0].decode() or teller, node[1])) for first, last, node, *_ in entries]
+        if ranges:
+            self._ranges = sorted(ranges)
+
+    async def _let_go(self) -> None:
+        """Close the links to nodes that take no writes any more."""
+        for address in self._links.keys() - {address for _, _, address in self._ranges}:
+            await self._links.pop(address).close()
