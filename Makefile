@@ -12,10 +12,10 @@ LOCK := $(BIN)/uv pip compile pyproject.toml --extra speed --universal --python-
 	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint format types check docs chaos lock bench clean
+.PHONY: help setup run test wire lint format types check docs chaos lock bench soak slow bench-store bench-memory clean
 
 help:
-	@sed -n 's/^\([a-z][a-z]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 12
+	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 14
 
 setup: $(STAMP) ## install what is needed into .venv, once
 
@@ -37,6 +37,9 @@ run: $(STAMP) ## a sample upstream and the proxy in front of it, on the embedded
 
 test: $(STAMP) ## all tests; they bring their own servers and need no root
 	$(BIN)/pytest $(PYTEST_ARGS)
+
+wire: $(STAMP) ## the wire tests over plain sockets and TLS on both sides, on both event loops: all eight combinations, and a table
+	$(BIN)/python -m tests.wire.matrix $(PYTEST_ARGS)
 
 lint: $(STAMP) ## style, and the layout of the source
 	$(BIN)/ruff check
@@ -63,6 +66,18 @@ lock: $(STAMP) ## write requirements/*.txt anew from pyproject.toml, keeping ver
 
 bench: $(STAMP) ## requests per second and added latency, beside a bare pass-through; QUICK=1 for a short form
 	$(BIN)/python -m bench $(if $(QUICK),--quick)
+
+soak: $(STAMP) ## whether anything grows in ten minutes of mixed traffic, printed as a series; MINUTES=1, STORE=redis, TLS=1
+	$(BIN)/python -m bench.soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(STORE),--store $(STORE)) $(if $(TLS),--tls)
+
+slow: $(STAMP) ## what 500 connections that send a byte a second cost all others
+	$(BIN)/python -m bench.slow_senders
+
+bench-store: $(STAMP) ## store operations per second, beside plain redis-py; QUICK=1 for a short form
+	$(BIN)/python -m bench.store_operations $(if $(QUICK),--quick)
+
+bench-memory: $(STAMP) ## what a record costs Redis in memory, with and without compression
+	$(BIN)/python -m bench.memory_per_record
 
 clean: ## remove what these targets made
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist idemproxy.db* idemproxy-spool idemproxy-demo.jsonl

@@ -36,4 +36,7 @@ the ratio of processor times, given beside each, is the steadier one. Only ratio
 Modules: command (the order of things), lineup (servers, series and ratios: the place to add one), stage (starts and ends
 programs), measure (rounds and medians), load (the generator, a process of its own), report (table and JSON); upstream,
 passthrough and naive_sqlite are servers; wire has the bytes, machine knows cores and clocks, loop the event loop.
+
+Other questions are asked apart: `python -m bench.loop_delay`, how long large bodies hold up everybody else; `make bench-store`
+(store_operations, store_contenders), what the stores do without a proxy; `make bench-memory`, what a record costs Redis.
 """

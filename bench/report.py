@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
@@ -29,11 +29,15 @@ def added_ms(rows: Mapping[Cell, Row], row: Row, quantile: str) -> float | None:
 
 def table(rows: Mapping[Cell, Row]) -> str:
     """One line for each series and number of connections."""
-    lines = [_HEAD, *(_cells(rows, row) for row in rows.values())]
+    return columns([_HEAD, *(_cells(rows, row) for row in rows.values())], left=2)
+
+
+def columns(lines: Sequence[Sequence[str]], left: int) -> str:
+    """Lines of cells, of which the first `left` stand at the left, under one another."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(
-            text.ljust(width) if place < 2 else text.rjust(width)
+            text.ljust(width) if place < left else text.rjust(width)
             for place, (text, width) in enumerate(zip(line, widths, strict=True))
         )
         for line in lines
@@ -98,7 +102,7 @@ def document(
     """The results as JSON values; shares are of one core, latencies in milliseconds, each figure with its median and range."""
     return {
         "finished": finished,
-        "machine": _described(cores),
+        "machine": described(cores),
         "effort": {**asdict(effort), "request_bytes": REQUEST_BYTES, "answer_bytes": ANSWER_BYTES},
         "ratios": {ratio.name: round(rate, 3) for ratio, (rate, _) in found.items()},
         "ratios_by_cpu": {ratio.name: round(cpu, 3) for ratio, (_, cpu) in found.items()},
@@ -126,7 +130,7 @@ def _series(rows: Mapping[Cell, Row], row: Row) -> dict[str, Any]:
     }
 
 
-def _described(cores: Cores) -> dict[str, object]:
+def described(cores: Cores) -> dict[str, object]:
     """The machine and the libraries, for the results."""
     return {
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",

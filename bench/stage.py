@@ -68,10 +68,21 @@ class Stage:
     @cached_property
     def redis(self) -> tuple[int, int]:
         """Port and process id of a Redis server that keeps nothing on disk. Raises MissingError."""
-        port = free_port()
-        settings = {"port": str(port), "bind": "127.0.0.1", "dir": str(self.directory), "save": "", "appendonly": "no"}
-        words = [_redis_binary(), *(word for name, value in settings.items() for word in (f"--{name}", value))]
-        return port, self.start("redis-server", words, self.cores.support, lambda: listens(port))
+        return self._start_redis("redis-server")
+
+    @cached_property
+    def replicated_redis(self) -> tuple[int, int, int]:
+        """Port and process id of another, and the process id of its replica. Raises MissingError."""
+        port, pid = self._start_redis("redis-primary", repl_diskless_sync_delay="0")
+        _, replica = self._start_redis("redis-replica", follows, replicaof=f"127.0.0.1 {port}")
+        return port, pid, replica
+
+    def _start_redis(self, name: str, is_ready: Callable[[int], bool] | None = None, **more: str) -> tuple[int, int]:
+        port, answers = free_port(), is_ready or listens
+        settings = {"port": str(port), "bind": "127.0.0.1", "dir": str(self.directory), "save": "", "appendonly": "no", **more}
+        options = [word for setting, value in settings.items() for word in (f"--{setting.replace('_', '-')}", value)]
+        words = [_redis_binary(), *options]
+        return port, self.start(name, words, self.cores.support, lambda: answers(port))
 
     def close(self) -> None:
         """End every program, the latest first, as a service manager does."""
@@ -102,6 +113,14 @@ def listens(port: int) -> bool:
     """Whether a connection to the port is taken."""
     with suppress(OSError), closing(socket.create_connection(("127.0.0.1", port), timeout=1)):
         return True
+    return False
+
+
+def follows(port: int) -> bool:
+    """Whether a Redis server is a replica that has all of its primary's data."""
+    with suppress(OSError), closing(socket.create_connection(("127.0.0.1", port), timeout=1)) as client:
+        client.sendall(b"INFO replication\r\n")
+        return b"master_link_status:up" in client.recv(65_536)
     return False
 
 

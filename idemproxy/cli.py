@@ -214,8 +214,8 @@ def _configuration(
 
 def _why_no_store(settings: StoreSettings) -> str | None:
     """What is wrong with a store's URL in the store's own eyes; it is made, and connects to nothing."""
-    from idemproxy.lifecycle import open_store  # noqa: PLC0415 - this is what is heavy
-    from idemproxy.store.base import StoreError  # noqa: PLC0415 - as above
+    from idemproxy.store.base import StoreError  # noqa: PLC0415 - only a command that makes a store needs it
+    from idemproxy.store.choice import open_store  # noqa: PLC0415 - as above
 
     try:
         open_store(settings)

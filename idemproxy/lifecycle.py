@@ -12,19 +12,20 @@ import logging
 import os
 import secrets
 import signal
+import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from pathlib import Path
-from typing import Final, TypeAlias
-from urllib.parse import parse_qs, urlsplit
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Final
 
 from idemproxy.admin.access import Access
 from idemproxy.admin.app import admin_server
 from idemproxy.admin.health import Check, Health
 from idemproxy.admin.records import Records
-from idemproxy.config.settings import Address, Settings, StoreSettings
+from idemproxy.config.certificates import CertificateError, client_context
+from idemproxy.config.settings import Address, Settings
 from idemproxy.core.record import Identity
 from idemproxy.core.transition import Doubt, Hold
+from idemproxy.listening import NotListeningError, ShownCertificate, listen
 from idemproxy.observe.access_log import AccessLog, Outlet
 from idemproxy.observe.log import Lines
 from idemproxy.observe.metrics import Metrics
@@ -35,8 +36,8 @@ from idemproxy.proxy.listener import Listener
 from idemproxy.proxy.orphans import Owner, keep_adopting
 from idemproxy.proxy.pool import Pool
 from idemproxy.proxy.settler import Settler
-from idemproxy.store.base import Store, StoreError
-from idemproxy.store.base_host import host_clock
+from idemproxy.store.base import StoreError
+from idemproxy.store.choice import open_store, store_name
 from idemproxy.store.measured import MeasuredStore
 from idemproxy.store.spool import Spool
 
@@ -48,8 +49,6 @@ EXIT_UNFINISHED: Final = 3
 
 LAST_WORDS: Final = 2.0
 """Seconds in which a run that ends with requests under way may still tell the store so."""
-
-Protocols: TypeAlias = Callable[[], asyncio.Protocol]
 
 
 class NotStartedError(Exception):
@@ -64,7 +63,7 @@ def run(settings: Settings) -> int:
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(_serve(settings))
-    except (NotStartedError, StoreError) as exc:
+    except (NotStartedError, NotListeningError, StoreError) as exc:
         _log.error("%s", exc)
         return EXIT_NOT_STARTED
     finally:
@@ -80,48 +79,10 @@ def _open_standard_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # the lowest free number is this one
 
 
-def open_store(settings: StoreSettings) -> Store:
-    """The store of a URL; only its own library is imported."""
-    scheme, _, rest = settings.url.partition("://")
-    match scheme:
-        case "sqlite":
-            from idemproxy.store.sqlite import SqliteStore  # noqa: PLC0415
-
-            return SqliteStore(rest.removeprefix("/"), clock=host_clock())
-        case "redis" | "unix":
-            from idemproxy.store.redis import RedisStore  # noqa: PLC0415
-
-            return RedisStore(settings.url, prefix=settings.prefix)
-        case "memory":
-            from idemproxy.store.memory import MemoryStore  # noqa: PLC0415
-
-            return MemoryStore(_now)
-        case _:
-            raise NotStartedError(f"store.url: no store is called {scheme!r}")
-
-
-def store_name(settings: StoreSettings) -> str:
-    """What tells a store from others of this host: its URL without credentials, in one spelling, and the prefix."""
-    parts = urlsplit(settings.url)
-    database = parse_qs(parts.query).get("db", [""])[0]
-    match parts.scheme:
-        case "sqlite":
-            place = str(Path(settings.url.partition("://")[2].removeprefix("/")).absolute())
-        case "redis":
-            place = f"{parts.hostname}:{parts.port or 6379}/{int(database or parts.path.strip('/') or 0)}"
-        case _:
-            place = f"{parts.path}/{int(database or 0)}"
-    return f"{parts.scheme}://{place}#{settings.prefix}"
-
-
-def _now() -> int:
-    """The wall clock in microseconds, for the store in memory."""
-    return time.time_ns() // 1000
-
-
 async def _serve(settings: Settings) -> int:
     loop = asyncio.get_running_loop()
-    signals = _Signals(loop)
+    certificate, contexts = _certificates(settings)
+    signals = _Signals(loop, certificate)
     store = open_store(settings.store)
     metrics = Metrics([route.name for route in settings.routes], store.name)
     measured = MeasuredStore(store, metrics.store_operation)
@@ -137,25 +98,28 @@ async def _serve(settings: Settings) -> int:
         if spool is not None:
             adopting = loop.create_task(keep_adopting(spool, measured, metrics, settler.look_again))
             stack.push_async_callback(_ended, adopting)
-        pools = {name: Pool(upstream, loop) for name, upstream in settings.upstreams.items()}
+        pools = {name: Pool(upstream, loop, contexts.get(name)) for name, upstream in settings.upstreams.items()}
         for pool in pools.values():
             stack.callback(pool.close)
         exchange = Exchange(measured, settler, leases, pools, owner, loop)
-        listener = Listener(settings.routes, pools, exchange, observe, settings.key_secret)
+        listener = Listener(settings.routes, pools, exchange, observe, settings.key_secret, settings.trusted_proxies)
+        stack.push_async_callback(listener.digesting.close)
 
         health = Health({"store": measured.check, "spool": _spool_check(spool, settler)})
         policies = {route.name: route.policy for route in settings.routes}
         records = Records(measured, policies, Access(settings.admin_token))
         admin = await stack.enter_async_context(admin_server(metrics, health, records))
-        await _listen(loop, admin, settings.admin, "admin", stack)
-        server = await _listen(loop, listener.server, settings.listen, "listening", stack)
+        admin_sockets = await listen(admin, settings.admin, "admin", "admin-listen")
+        stack.callback(admin_sockets.close)
+        server = await listen(listener.server, settings.listen, "listening", "listen", certificate)
+        stack.callback(server.close)
         _tell(settings, store.name)
         health.started = True
 
         await signals.first()
         _log.info("draining: %d requests under way", listener.active)
         health.draining = True
-        listener.draining = True
+        listener.drain()
         server.close()
         unfinished = await _drain(listener, exchange, signals, settings.drain)
         held = leases.held() if unfinished else []
@@ -170,6 +134,20 @@ async def _serve(settings: Settings) -> int:
     else:
         _log.info("drained")
     return EXIT_DRAINED
+
+
+def _certificates(settings: Settings) -> tuple[ShownCertificate | None, Mapping[str, ssl.SSLContext]]:
+    """What clients are shown, and how each upstream that speaks TLS is spoken to."""
+    where, contexts = "", {}
+    try:
+        certificate = None if settings.tls is None else ShownCertificate(settings.tls)
+        for name, upstream in settings.upstreams.items():
+            where = f"upstreams.{name}."
+            if upstream.scheme == "https":
+                contexts[name] = client_context(upstream.tls)
+    except CertificateError as exc:
+        raise NotStartedError(f"{where}tls.{exc.setting}: {exc}") from exc
+    return certificate, contexts
 
 
 async def _open(store: MeasuredStore, stack: contextlib.AsyncExitStack) -> None:
@@ -244,23 +222,6 @@ async def _observers(
         await asyncio.to_thread(outlet.close, 1.0)
 
 
-async def _listen(
-    loop: asyncio.AbstractEventLoop, protocols: Protocols, address: Address, what: str, stack: contextlib.AsyncExitStack
-) -> asyncio.Server:
-    try:
-        server = await loop.create_server(protocols, address.host, address.port, backlog=1024)
-    except OSError as exc:
-        option = "listen" if what == "listening" else "admin-listen"
-        raise NotStartedError(
-            f"cannot listen on {address}: {exc.strerror or exc}; choose another address with --{option}"
-        ) from exc
-    stack.callback(server.close)
-    for socket in server.sockets:
-        host, port = socket.getsockname()[:2]
-        _log.info("%s on http://%s", what, Address(host, port))
-    return server
-
-
 def _tell(settings: Settings, store: str) -> None:
     if store == "memory":
         _log.warning("store memory: for tests only, every record goes with the process")
@@ -268,7 +229,8 @@ def _tell(settings: Settings, store: str) -> None:
         _log.info("store %s", store)
     for name, upstream in settings.upstreams.items():
         base = upstream.base_path.decode("ascii", "backslashreplace")
-        _log.info("upstream %s is %s://%s%s", name, upstream.scheme, upstream.authority.decode("ascii"), base)
+        way = "" if upstream.proxy is None else f", through the proxy {Address(upstream.proxy.host, upstream.proxy.port)}"
+        _log.info("upstream %s is %s://%s%s%s", name, upstream.scheme, upstream.authority.decode("ascii"), base, way)
     _log.info("%d %s", len(settings.routes), "route" if len(settings.routes) == 1 else "routes")
     for route, profile in settings.profiles.items():
         _log.info("route %s: profile %s", route, profile)
@@ -296,11 +258,11 @@ async def _finish(listener: Listener, exchange: Exchange) -> None:
 class _Signals:
     """SIGTERM and SIGINT: the first asks for an end, the second does not wait for it. SIGHUP, the terminal's end, is none."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, certificate: ShownCertificate | None) -> None:
         self._arrived = asyncio.Queue[int]()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._arrived.put_nowait, number)
-        loop.add_signal_handler(signal.SIGHUP, _log.warning, "SIGHUP: a changed configuration needs a restart")
+        loop.add_signal_handler(signal.SIGHUP, _hang_up, certificate)
 
     async def first(self) -> None:
         """Return when the run is to end."""
@@ -309,6 +271,14 @@ class _Signals:
     async def second(self) -> None:
         """Return when it is to end at once."""
         await self._arrived.get()
+
+
+def _hang_up(certificate: ShownCertificate | None) -> None:
+    """Do what can be done without a restart, and say what cannot."""
+    if certificate is None:
+        _log.warning("SIGHUP: a changed configuration needs a restart")
+    else:
+        certificate.read_again()
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:

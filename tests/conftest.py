@@ -10,6 +10,14 @@ from collections.abc import Iterator
 import pytest
 
 from tests.servers import redis_server
+from tests.wire.combination import ALL
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let the wire tests run over other sockets and event loops than usual."""
+    parser.addoption(
+        "--wire", action="append", choices=sorted(ALL), help="for tests/wire: clients, upstreams, event loop; may be repeated"
+    )
 
 
 def pytest_configure() -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 START_SECONDS = 15.0
-_LISTENING = re.compile(r"(listening|admin) on (http://\S+)")
+_LISTENING = re.compile(r"(listening|admin) on (https?://\S+)")
 
 
 class Program:

@@ -19,16 +19,20 @@ LEANS_ON: dict[str, tuple[str, ...]] = {
     "observe/": ("core/",),
     "store/__init__": (),
     "store/base": ("core/",),
+    "store/choice": ("store/", "config/settings"),
+    "store/compressed": ("core/", "store/base"),
     "store/measured": ("core/", "store/base"),
     "store/memory": ("core/", "store/base"),
     "store/redis": ("core/", "store/base"),
     "store/spool": ("core/", "store/base"),
     "store/sqlite": ("core/", "store/base"),
-    "server": ("core/",),
-    "proxy/": ("core/", "server", "store/base", "store/spool", "observe/"),
+    "goodbye": (),
+    "server": ("core/", "goodbye"),
+    "proxy/": ("core/", "goodbye", "server", "store/base", "store/spool", "observe/"),
     "admin/": ("core/", "server", "store/base", "observe/"),
     "demo/": (),
-    "lifecycle": ("core/", "store/", "observe/", "config/", "proxy/", "admin/"),
+    "listening": ("config/certificates", "config/settings"),
+    "lifecycle": ("core/", "store/", "observe/", "config/", "proxy/", "admin/", "listening"),
     "cli": ("",),
 }
 # The modules of core tell a story: each leans only on those before it, and on the shared ones, which lean on message alone.
@@ -42,15 +46,18 @@ CORE_STORY = (
     "probe",
     "stamp",
     "policy",
+    "origin",
     "decision",
+    "forward",
     "outcome",
     "replay",
     "ending",
 )
-CORE_SHARED = ("hop", "problem")
-CORE_RULE = f"core goes {' -> '.join(CORE_STORY)}; {' and '.join(CORE_SHARED)} lean on message alone"
+CORE_SHARED = ("coding", "hop", "problem")
+CORE_RULE = f"core goes {' -> '.join(CORE_STORY)}; {', '.join(CORE_SHARED)} lean on message alone"
 CORE_LEANS_ON: dict[str, tuple[str, ...]] = {name: CORE_STORY[:place] + CORE_SHARED for place, name in enumerate(CORE_STORY)} | {
     "__init__": (),
+    "coding": ("message",),
     "hop": ("message",),
     "problem": ("message",),
 }
@@ -62,6 +69,7 @@ LIBRARIES_OF: dict[str, set[str]] = {
     "server": {"aiohttp", "orjson"},
     "observe/": {"orjson", "prometheus_client"},
     "store/base": set(),
+    "store/compressed": {"zstandard"},
     "store/measured": set(),
     "store/memory": set(),
     "store/redis": {"redis", "hiredis"},
@@ -78,7 +86,9 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "pydantic_core": ("config/",),
     "redis": ("store/redis",),
     "sqlite3": ("store/sqlite", "store/spool"),
+    "ssl": ("config/certificates", "listening", "lifecycle", "proxy/pool", "proxy/dialing", "goodbye"),
     "yaml": ("config/",),
+    "zstandard": ("store/compressed",),
 }
 
 

@@ -18,7 +18,7 @@ from idemproxy.config.profiles import PROFILES, choose
 from idemproxy.config.settings import Address
 from idemproxy.config.shape import ConfigurationShape, RouteShape
 from idemproxy.config.source import Document
-from idemproxy.config.values import KEY_HEADER, UPSTREAM_NAME, is_loopback, meet, read_address, read_upstream_url
+from idemproxy.config.values import KEY_HEADER, UPSTREAM_NAME, is_loopback, meet, read_address, read_proxy_url, read_upstream_url
 from idemproxy.core.fingerprint import check_rule
 from idemproxy.core.policy import Effect, OnUnknown
 from idemproxy.core.probe import check_compared, check_probe
@@ -61,10 +61,27 @@ def _upstreams(shape: ConfigurationShape) -> Iterator[Finding]:
             text = "is no name of an upstream: use lower-case letters, digits, _ and -, and begin with a letter or a digit"
             yield trail, f"{name!r} {text}", ()
         origin = read_upstream_url(upstream.url)
-        if any(meet(Address(origin.host, origin.port), listener) for listener in listeners):
-            url = (*trail, "url")
-            text = "is an address that idemproxy itself listens on: requests would go in a circle"
-            yield url, text, (url, ("listen",), ("admin",))
+        hops = {"url": Address(origin.host, origin.port)}
+        if upstream.proxy is not None:
+            proxy = read_proxy_url(upstream.proxy)
+            hops["proxy"] = Address(proxy.host, proxy.port)
+        for setting, address in hops.items():
+            if any(meet(address, listener) for listener in listeners):
+                text = "is an address that idemproxy itself listens on: requests would go in a circle"
+                yield (*trail, setting), text, ((*trail, setting), ("listen",), ("admin",))
+
+
+def _upstream_tls(shape: ConfigurationShape) -> Iterator[Finding]:
+    """What is said of TLS has a meaning."""
+    for name, upstream in shape.upstreams.items():
+        if upstream.tls is None:
+            continue
+        url, trail = (*_UPSTREAMS, name, "url"), (*_UPSTREAMS, name, "tls")
+        if read_upstream_url(upstream.url).scheme != "https":
+            yield trail, "is never used: the URL says http; write https there, or delete this", (url,)
+        if upstream.tls.key_file is not None and upstream.tls.certificate_file is None:
+            text = "is the key of no certificate: name that in certificate_file, or delete this"
+            yield (*trail, "key_file"), text, ((*trail, "certificate_file"),)
 
 
 def _listeners(shape: ConfigurationShape) -> Iterator[Finding]:
@@ -239,6 +256,7 @@ def _stamps(shape: ConfigurationShape) -> Iterator[Finding]:
 
 CHECKS: Final[tuple[Callable[[ConfigurationShape], Iterator[Finding]], ...]] = (
     _upstreams,
+    _upstream_tls,
     _listeners,
     _secrets,
     _route_names,

@@ -6,19 +6,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
+
+from pydantic import BaseModel
 
 from idemproxy.config import source, values
-from idemproxy.config.build import build
+from idemproxy.config.build import build, upstream_tls
+from idemproxy.config.certificates import CertificateError, client_context, validity
 from idemproxy.config.check import check, warnings
 from idemproxy.config.effective import STORE_URL, fill_in
 from idemproxy.config.fit import Fitted, fit
-from idemproxy.config.problem import ConfigurationError, Place, Trail
-from idemproxy.config.settings import Settings, StoreSettings
+from idemproxy.config.problem import ConfigurationError, Place, Trail, show_trail
+from idemproxy.config.settings import ListenerTls, Settings, StoreSettings
 from idemproxy.config.shape import ConfigurationShape
+from idemproxy.core.policy import UpstreamTls
+
+S = TypeVar("S", bound=BaseModel)
 
 FLAGS: Final[Mapping[str, Trail]] = {
     "listen": ("listen",),
@@ -71,16 +77,18 @@ def load(
     document = source.read(path, environ) if path else source.Document()
     _lay_over(document, flags, environ)
     fitted = fit(document)
-    folder = path.parent if path else Path()
-    store_url = _read_secret(document, ("store", "url_file"), folder, fitted.shape.store.url_file)
-    key_secret = _read_secret(document, ("key_secret_file",), folder, fitted.shape.key_secret_file)
-    admin_token = _read_secret(document, ("admin", "token_file"), folder, fitted.shape.admin.token_file)
+    fitted = replace(fitted, shape=_with_absolute_files(fitted.shape, path.parent if path else Path()))
+    store_url = _read_secret(document, ("store", "url_file"), fitted.shape.store.url_file)
+    key_secret = _read_secret(document, ("key_secret_file",), fitted.shape.key_secret_file)
+    admin_token = _read_secret(document, ("admin", "token_file"), fitted.shape.admin.token_file)
+    doubts: list[str] = []
     if document.whole:
         check(fitted, document)
         _check_store(document, fitted, store_url, why_no_store)
+        doubts = _check_certificates(document, fitted)
     if document.problems:
         raise ConfigurationError(document.problems)
-    shape, profiles = fill_in(_with_absolute_files(fitted.shape, folder))
+    shape, profiles = fill_in(fitted.shape)
     secret = key_secret or shape.key_secret
     settings = build(
         shape,
@@ -88,7 +96,7 @@ def load(
         store_url=store_url or shape.store.url or STORE_URL,
         key_secret=None if secret is None else secret.encode("utf-8"),
         admin_token=None if admin_token is None else admin_token.encode("ascii"),
-        warnings=tuple(warnings(shape)),
+        warnings=(*warnings(shape), *doubts),
     )
     return Configuration(shape, settings)
 
@@ -139,12 +147,12 @@ def _put(document: source.Document, trail: Trail, value: str, origin: str) -> No
     document.places[trail] = Place(origin)
 
 
-def _read_secret(document: source.Document, trail: Trail, folder: Path, named: str | None) -> str | None:
+def _read_secret(document: source.Document, trail: Trail, named: str | None) -> str | None:
     """What a secret file holds, without the line's end; None when none is named or it cannot be used."""
     if named is None:
         return None
     try:
-        text = (folder / named).read_text("utf-8").strip()
+        text = Path(named).read_text("utf-8").strip()
         if not text:
             raise ValueError("is empty: write the secret into it")  # noqa: TRY301 - told with the others
         if trail in _CHECKS:
@@ -174,13 +182,43 @@ def _check_store(
             document.complain(("store", "url_file"), f"what stands in the file {reason}")
 
 
-def _with_absolute_files(shape: ConfigurationShape, folder: Path) -> ConfigurationShape:
-    """The same shape, with files that are found from any directory."""
+def _check_certificates(document: source.Document, fitted: Fitted) -> list[str]:
+    """Try out what TLS needs; warnings for certificates that the other side will refuse, which may be as it should."""
+    doubts = []
+    for trail, tls in _tls(fitted):
+        try:
+            found = validity(tls)
+            if isinstance(tls, UpstreamTls):
+                client_context(tls)
+        except CertificateError as failure:
+            document.complain((*trail, failure.setting), str(failure))
+        else:
+            if found is not None and found.refused is not None:
+                doubts.append(f"{show_trail((*trail, 'certificate_file'))}: whoever is shown it refuses it: {found.refused}")
+    return doubts
+
+
+def _tls(fitted: Fitted) -> Iterator[tuple[Trail, ListenerTls | UpstreamTls]]:
+    """Where TLS is spoken in a way of its own."""
+    shape = fitted.shape
+    if shape.tls is not None and fitted.is_sure(("tls",)):
+        yield ("tls",), ListenerTls(shape.tls.certificate_file, shape.tls.key_file)
+    for name, upstream in shape.upstreams.items():
+        trail: Trail = ("upstreams", name, "tls")
+        if upstream.tls is not None and fitted.is_sure(trail):
+            yield trail, upstream_tls(upstream)
+
+
+def _with_absolute_files(shape: S, folder: Path) -> S:
+    """The same shape, with files that are found from any directory: what is called `..._file` names one."""
     said: dict[str, object] = {}
-    if shape.admin.token_file is not None:
-        said["admin"] = shape.admin.model_copy(update={"token_file": str((folder / shape.admin.token_file).absolute())})
-    if shape.key_secret_file is not None:
-        said["key_secret_file"] = str((folder / shape.key_secret_file).absolute())
-    if shape.store.url_file is not None:
-        said["store"] = shape.store.model_copy(update={"url_file": str((folder / shape.store.url_file).absolute())})
+    for name, value in shape:
+        match value:
+            case str() if name.endswith("_file"):
+                said[name] = str((folder / value).absolute())
+            case BaseModel():
+                said[name] = _with_absolute_files(value, folder)
+            case dict():
+                inner = {key: item for key, item in value.items() if isinstance(item, BaseModel)}
+                said[name] = value | {key: _with_absolute_files(item, folder) for key, item in inner.items()}
     return shape.model_copy(update=said)

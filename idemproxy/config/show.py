@@ -27,10 +27,14 @@ def as_yaml(shape: ConfigurationShape, profiles: Mapping[str, str]) -> str:
     if shape.key_secret is not None:
         tree["key_secret"] = _KEY_SECRET
         hidden.append(_KEY_SECRET)
-    password = urlsplit(shape.store.url or "").password
-    if password:
-        tree["store"]["url"] = tree["store"]["url"].replace(f":{_escape(password)}@", f":{_STORE_PASSWORD}@", 1)
-        hidden.append(_STORE_PASSWORD)
+    passwords = [(tree["store"], "url", shape.store.url, _STORE_PASSWORD)]
+    for name, upstream in shape.upstreams.items():
+        variable = f"${{PROXY_PASSWORD_{name.upper().replace('-', '_')}}}"
+        passwords.append((tree["upstreams"][name], "proxy", upstream.proxy, variable))
+    for said, key, url, variable in passwords:
+        if password := urlsplit(url or "").password:
+            said[key] = said[key].replace(f":{_escape(password)}@", f":{variable}@", 1)
+            hidden.append(variable)
     head = "".join(f"# profile of the route {json.dumps(name)}: {why}\n" for name, why in profiles.items())
     if hidden:
         head += f"# secrets are not shown: {' and '.join(hidden)} must be set to use this\n"

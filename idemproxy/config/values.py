@@ -32,6 +32,7 @@ _PATTERN_TEXT = re.compile(r"[\x21-\x22\x24-\x3e\x40-\x7e]+")
 _BEARER = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 _SHORTEST_TOKEN: Final = 16
 _MAX_PORT: Final = 65_535
+_LONGEST_LABEL: Final = 63  # RFC 1035, section 2.3.4
 _ADDRESS_EXAMPLE: Final = 'write host:port, such as 127.0.0.1:8080 or "[::1]:8080"'
 
 
@@ -211,7 +212,8 @@ def read_method(text: str) -> str:
 def _is_host(text: str) -> bool:
     """Whether `text` is a host name or an IP address, without brackets."""
     if ":" not in text:
-        return _HOST_NAME.fullmatch(text) is not None
+        labels = text.removesuffix(".").split(".")
+        return _HOST_NAME.fullmatch(text) is not None and all(0 < len(label) <= _LONGEST_LABEL for label in labels)
     try:
         return "%" not in str(ipaddress.IPv6Address(text))
     except ValueError:

@@ -30,8 +30,12 @@ FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})
 OURS: Final = frozenset({b"idempotency-status", b"idempotent-replayed", b"proxy-status"})
 """What we say about an operation; from anyone else it would be a forgery, so it is removed in both directions."""
 
-# Fields that a client may not have removed by naming them in Connection: dropping them would change what is asked, or of whom.
-_NEVER_NAMED: Final = frozenset({b"host", b"authorization", b"content-type", b"content-encoding"})
+# Fields that a client may not have removed by naming them in Connection: dropping them would change what is asked, or of whom, or
+# hide who asked and how it came here.
+_NEVER_NAMED: Final = frozenset({b"host", b"authorization", b"content-type", b"content-encoding", b"via", b"x-request-id"})
+
+_OF_CLIENTS: Final = frozenset({b"forwarded", b"x-real-ip"})
+_OF_CLIENTS_KIND: Final = b"x-forwarded-"
 
 WORKFLOW: Final = frozenset({b"workflow-id", b"workflow-step", b"workflow-action"})
 """What agents tell this proxy about their work; it does not concern the upstream."""
@@ -40,12 +44,21 @@ _DROPPED: Final = HOP_BY_HOP | FRAMING | OURS
 
 
 def dropped_names(fields: Fields) -> frozenset[bytes]:
-    """The lower-case names of the fields that do not go on: hop-by-hop, framing, ours, and what `Connection` names."""
+    """The lower-case names of the fields that do not go on: hop-by-hop, framing, ours, and what `Connection` may name."""
     connection = field_values(fields, b"connection")
     if not connection:
         return _DROPPED
     named = {token.strip().lower() for value in connection for token in value.split(b",")}
-    return _DROPPED | (named - _NEVER_NAMED)
+    return _DROPPED | {name for name in named - _NEVER_NAMED if not speaks_of_client(name)}
+
+
+def speaks_of_client(name: bytes) -> bool:
+    """Whether a field, in any case, is one in which a proxy says on whose behalf it asks, and of what host, path or certificate.
+
+    An underscore counts as a hyphen, since gateway interfaces (CGI, WSGI) make the same variable of both.
+    """
+    name = name.lower().replace(b"_", b"-")
+    return name in _OF_CLIENTS or name.startswith(_OF_CLIENTS_KIND)
 
 
 def end_to_end(fields: Fields) -> Fields:

@@ -82,6 +82,9 @@ class AnswerFormatError(ValueError):
 _VERSION: Final = b"\x01"
 _HEAD_AT: Final = 8
 
+COMPRESSED: Final = b"\x02"
+"""Begins an answer that store.compressed keeps; no version of ours begins so."""
+
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:
@@ -105,6 +108,8 @@ def pack_answer(answer: Answer) -> bytes:
 
 def unpack_answer(packed: bytes) -> StoredAnswer:
     """Open what `pack_answer` made. Raises AnswerFormatError."""
+    if packed.startswith(COMPRESSED):
+        raise AnswerFormatError("a stored answer is compressed: it takes idemproxy[compression] to read it, or it is damaged")
     if not packed.startswith(_VERSION):
         raise AnswerFormatError(f"a stored answer has version {packed[:1]!r}; this program reads version {_VERSION!r}")
     head_end = _HEAD_AT + int.from_bytes(packed[4:_HEAD_AT], "big")

@@ -1,19 +1,32 @@
 """What the proxy adds to an answer, and what of an answer is kept to be given again.
 
 `Idempotency-Status` is a structured-field item (RFC 9651): a token with the parameters `key` (the key's hash), `fence`,
-`expires` (Unix time in seconds) and `unrecorded`. A replay is what was stored plus these lines, and nothing is parsed.
-The fence is a string, since it has more digits than the 15 of a structured-field integer (RFC 9651, section 3.3.1).
+`expires` (Unix time in seconds) and `unrecorded`. The fence is a string, since it has more digits than the 15 of a
+structured-field integer (RFC 9651, section 3.3.1).
+
+A replay is what was stored plus these lines, and nothing is parsed: unless the client says that it does not take the coding
+in which the body is stored, and so gets the body decoded.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from idemproxy.core.message import Answer, without
-from idemproxy.core.record import MICROSECONDS, pack_answer
+from idemproxy.core.coding import acceptable, names, undo
+from idemproxy.core.message import Answer, Fields, field_values, without
+from idemproxy.core.policy import MIB
+from idemproxy.core.record import MICROSECONDS, StoredAnswer, head_bytes, pack_answer
 
 if TYPE_CHECKING:
     from idemproxy.core.policy import Policy
+
+MAX_DECODED: Final = 64 * MIB
+"""A longer content is given as it is stored. A reply is held in memory whole, and a small body can unpack to a thousand times
+its length; what is compressed in earnest seldom comes to more than twenty times, which is 20 MiB of the 1 MiB kept by default."""
+
+_CODED: Final = b"\r\ncontent-encoding:"
+_OF_THE_CODED: Final = frozenset({b"content-digest", b"repr-digest", b"digest", b"content-md5"})
+"""Digests of the bytes as they were: no longer true (RFC 9530, sections 2 and 3; RFC 3230; RFC 1864)."""
 
 
 def keep(answer: Answer, policy: Policy) -> bytes | None:
@@ -47,3 +60,56 @@ def status_lines(
     if replayed:
         lines += "Idempotent-Replayed: true\r\n"
     return lines.encode("ascii")
+
+
+def surplus_codings(stored: StoredAnswer, asked: Fields) -> list[bytes]:
+    """The codings that must come off a stored body for a client with these request fields, in the order of their application.
+
+    None, as a rule: an absent Accept-Encoding takes everything (RFC 9110, section 12.5.3). None either of a part (206), which
+    is no whole to be decoded, and where either side says `no-transform` (RFC 9110, section 7.7).
+    """
+    accepted = field_values(asked, b"accept-encoding")
+    if not accepted or _CODED not in stored.head.lower():
+        return []
+    _, fields = _read_head(stored.head)
+    codings = names(field_values(fields, b"content-encoding"))
+    if stored.status == 206 or _is_not_to_be_transformed(fields) or _is_not_to_be_transformed(asked):
+        return []
+    return codings[acceptable(codings, accepted) :]
+
+
+def decoded(stored: StoredAnswer, surplus: list[bytes]) -> StoredAnswer:
+    """A stored answer without its last codings, `surplus`, and with the fields that are true of it then.
+
+    It is as it was where a coding is not known, the body is damaged, or its content longer than MAX_DECODED. Takes long.
+    """
+    body = undo(stored.body, surplus, max_decoded=MAX_DECODED, members=True)
+    if body is None:
+        return stored
+    reason, fields = _read_head(stored.head)
+    codings = names(field_values(fields, b"content-encoding"))
+    left = b", ".join(codings[: len(codings) - len(surplus)])
+    told: list[tuple[bytes, bytes]] = []
+    for name, value in without(fields, _OF_THE_CODED):
+        match name.lower():
+            case b"content-encoding":
+                if left:
+                    told.append((name, left))
+                    left = b""  # all of it is said, where the field was repeated
+            case b"etag" if value.startswith(b'"'):  # strong, and these are other bytes (RFC 9110, section 8.8.1)
+                told.append((name, b"W/" + value))
+            case _:
+                told.append((name, value))
+    return StoredAnswer(stored.status, head_bytes(reason, tuple(told)), body)
+
+
+def _read_head(head: bytes) -> tuple[bytes, Fields]:
+    """The reason phrase and the fields of a head as `head_bytes` makes it."""
+    reason, *lines = head.split(b"\r\n")[:-1]
+    parts = (line.partition(b": ") for line in lines)
+    return reason, tuple((name, value) for name, _, value in parts)
+
+
+def _is_not_to_be_transformed(fields: Fields) -> bool:
+    directives = b",".join(field_values(fields, b"cache-control")).lower().split(b",")
+    return b"no-transform" in (directive.strip() for directive in directives)

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 from urllib.parse import quote_plus, unquote_to_bytes
 
-from idemproxy.core.fingerprint.coding import names
+from idemproxy.core.coding import names
 from idemproxy.core.fingerprint.json_form import read_json
 from idemproxy.core.fingerprint.parameters import essence
 from idemproxy.core.fingerprint.selection import Token, pointer
-from idemproxy.core.hop import FRAMING, HOP_BY_HOP, OURS
+from idemproxy.core.hop import FRAMING, HOP_BY_HOP, OURS, speaks_of_client
 from idemproxy.core.message import Request, field_values
 
 Place: TypeAlias = Literal["header", "json", "form"]
@@ -24,7 +24,7 @@ Place: TypeAlias = Literal["header", "json", "form"]
 # RFC 9110, section 5.6.2.
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _TAKEN: Final = (
-    HOP_BY_HOP | FRAMING | OURS | {b"authorization", b"content-encoding", b"content-type", b"cookie", b"expect", b"host"}
+    HOP_BY_HOP | FRAMING | OURS | {b"authorization", b"content-encoding", b"content-type", b"cookie", b"expect", b"host", b"via"}
 )
 _DIGESTS: Final = (b"content-digest", b"content-md5", b"digest", b"repr-digest")
 _FORM: Final = b"application/x-www-form-urlencoded"
@@ -52,7 +52,7 @@ def check_stamp(rule: StampRule) -> list[str]:
     match rule.place:
         case "header" if not _TOKEN.fullmatch(rule.name):
             return [f"{rule.name!r} is not the name of a header field: letters, digits and hyphens, such as X-Request-Ref"]
-        case "header" if rule.name.lower().encode("ascii") in _TAKEN:
+        case "header" if (name := rule.name.lower().encode("ascii")) in _TAKEN or speaks_of_client(name):
             return [f"{rule.name!r} has a meaning of its own in every message: choose another field"]
         case "json" if not rule.name.startswith("/"):
             return [f"{rule.name!r} is no JSON Pointer to a member: begin it with a slash, as in /metadata/ref (RFC 6901)"]

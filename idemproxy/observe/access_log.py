@@ -91,6 +91,7 @@ def log_line(observation: Observation, now: float) -> bytes:
         "upstream": observation.upstream,
         "key": observation.key_hash,
         "fence": observation.fence,
+        "request_id": observation.request_id,
         "unrecorded": observation.unrecorded or None,
     }
     present = {name: value for name, value in members.items() if value is not None}

@@ -36,7 +36,7 @@ class Observation:
 
     `status` is what the client got (499 when it left before), `path` the raw path without its query, `waited` the seconds spent
     waiting for another request with the same key, `attempt_seconds` those spent in the attempt; `result` is None
-    where nothing was forwarded under a claim.
+    where nothing was forwarded under a claim. `request_id` is its `X-Request-Id`, at most 128 visible ASCII characters, or None.
     """
 
     route: str
@@ -55,4 +55,5 @@ class Observation:
     upstream: str | None = None
     key_hash: str | None = None
     fence: int | None = None
+    request_id: str | None = None
     unrecorded: bool = False

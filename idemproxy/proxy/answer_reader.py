@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import httptools
 
@@ -15,16 +15,24 @@ from idemproxy.core.message import Fields, field_values
 from idemproxy.core.outcome import Unsure
 from idemproxy.core.policy import KIB
 
-MAX_HEAD: Final = 256 * KIB
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
+MAX_HEAD: Final = 256 * KIB
+MAX_INTERIM: Final = 100
+"""How many interim answers (1xx) may come before the final one; their bytes count as its head's."""
+
+_VERSIONS: Final = frozenset({"1.0", "1.1"})
+_CONTINUE: Final = 100
 _SWITCHING_PROTOCOLS: Final = 101
 _FIRST_FINAL: Final = 200
 _LAST: Final = 599
+_SEPARATORS: Final = len(b": \r\n")
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerHead:
-    """An answer up to its body. `length` is the declared Content-Length, None when the body is delimited otherwise."""
+    """An answer up to its body. `length` is the declared Content-Length, None when the body is delimited otherwise, or absent."""
 
     status: int
     reason: bytes
@@ -35,11 +43,17 @@ class AnswerHead:
 class AnswerReader:
     """One answer on its way in. `to_head`: it answers a HEAD request, and so has no body whatever it announces.
 
-    `error` says why it can never be whole; `surplus` that more came than one answer, so that its connection cannot be trusted.
+    `offered` are the protocols for which the upstream may leave HTTP, as a value of `Upgrade`; `switched` says that it has: the
+    head is a 101 then, and all its bytes up to the end of the connection are the body. `on_interim` is given each other interim
+    answer but 100. `error` says why the answer can never be whole; `surplus` that more came than one answer, so that its
+    connection cannot be trusted.
     """
 
     def __init__(self, *, to_head: bool) -> None:
+        self.offered: bytes | None = None
+        self.on_interim: Callable[[AnswerHead], None] | None = None
         self.head: AnswerHead | None = None
+        self.switched = False
         self.finished = False
         self.error: Unsure | None = None
         self.surplus = False
@@ -51,24 +65,42 @@ class AnswerReader:
         self._reason = b""
         self._fields: list[tuple[bytes, bytes]] = []
         self._head_bytes = 0
+        self._told_bytes = 0
+        """Of the fields of all heads so far: those of interim answers count too."""
+        self._interim = 0
         self._parser = httptools.HttpResponseParser(self)
 
     def feed(self, data: bytes) -> None:
         """Read what came."""
+        if self.switched:
+            self._keep(data)
+        else:
+            self._parse(data)
+
+    def _parse(self, data: bytes) -> None:
         if self.head is None:
             self._head_bytes += len(data)
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self.surplus = True  # on_headers_complete has seen to it
+        except httptools.HttpParserUpgrade as exc:
+            if self.switched:
+                self._keep(data[exc.args[0] :])
         except httptools.HttpParserError as exc:
-            self.fail(Unsure(f"the upstream's answer is not valid HTTP: {exc}", "http_protocol_error"))
+            self._fail_invalid(f"the upstream's answer is not valid HTTP: {exc}")
             self.surplus = True
         if self.head is None and self._head_bytes > MAX_HEAD:
             self._fail_over_long()
 
+    def _keep(self, data: bytes) -> None:
+        if data:
+            self._chunks.append(data)
+            self.buffered += len(data)
+
     def _fail_over_long(self) -> None:
         self.fail(Unsure(f"the head of the upstream's answer exceeds {MAX_HEAD} bytes", "http_response_header_section_size"))
+
+    def _fail_invalid(self, reason: str) -> None:
+        self.fail(Unsure(reason, "http_protocol_error"))
 
     def end_of_connection(self) -> None:
         """The upstream has said all: an answer that is delimited by the end of the connection is whole now."""
@@ -105,20 +137,41 @@ class AnswerReader:
             self._fields.append((name, value.rstrip(b" \t")))
 
     def on_headers_complete(self) -> None:
-        """The head is whole: find out how the body ends."""
-        status = self._parser.get_status_code()
-        if status == _SWITCHING_PROTOCOLS:
-            self.fail(Unsure("the upstream switched protocols unasked", "http_protocol_error"))
-            return
-        if self.finished or status < _FIRST_FINAL:
-            return  # an informational answer: the final one follows
-        if status > _LAST:
-            self.fail(Unsure(f"the upstream's status {status} is not valid", "http_protocol_error"))
-            return
-        fields = tuple(self._fields)
-        if sum(len(name) + len(value) for name, value in fields) > MAX_HEAD:
+        """A head is whole: an interim one, the last of HTTP, or the one whose body follows."""
+        if self.finished or self.error is not None:
+            return  # what follows is no answer to this request
+        status, version, fields = self._parser.get_status_code(), self._parser.get_http_version(), tuple(self._fields)
+        self._told_bytes += sum(len(name) + len(value) + _SEPARATORS for name, value in fields)
+        if version not in _VERSIONS or not _CONTINUE <= status <= _LAST:
+            self._fail_invalid(f"the upstream's answer is none of HTTP/1.1: its version is {version}, its status {status:03}")
+        elif self._told_bytes > MAX_HEAD:
             self._fail_over_long()
+        elif status == _SWITCHING_PROTOCOLS:
+            self._switch(fields)
+        elif status < _FIRST_FINAL:
+            self._pass_over(status, fields)
+        else:
+            self._begin_body(status, fields)
+
+    def _switch(self, fields: Fields) -> None:
+        """The upstream leaves HTTP, which it may do for a protocol that it was offered (RFC 9110, section 7.8)."""
+        chosen = _protocols(field_values(fields, b"upgrade"))
+        if not (self._parser.should_upgrade() and chosen and chosen <= _protocols([self.offered or b""])):
+            self._fail_invalid("the upstream switched protocols unasked")
             return
+        self.switched = self._until_close = True
+        self.head = AnswerHead(_SWITCHING_PROTOCOLS, self._reason, fields, None)
+
+    def _pass_over(self, status: int, fields: Fields) -> None:
+        """An interim answer: the final one follows (RFC 9110, section 15.2). 100 is between us and the upstream."""
+        self._interim += 1
+        if self._interim > MAX_INTERIM:
+            self._fail_invalid(f"the upstream gave more than {MAX_INTERIM} interim answers")
+        elif status != _CONTINUE and self.on_interim is not None:
+            self.on_interim(AnswerHead(status, self._reason, fields, None))
+
+    def _begin_body(self, status: int, fields: Fields) -> None:
+        """Find out how the body ends (RFC 9112, section 6.3)."""
         lengths = field_values(fields, b"content-length")
         codings = field_values(fields, b"transfer-encoding")
         bodiless = self._to_head or status in {204, 304}
@@ -136,13 +189,17 @@ class AnswerReader:
         if self.finished:
             self.surplus = True
         else:
-            self._chunks.append(data)
-            self.buffered += len(data)
+            self._keep(data)
 
     def on_message_complete(self) -> None:
-        """The message is whole; after an informational one, the next begins with an empty head."""
+        """The message is whole; after an interim one, the next begins with an empty head."""
         if self.head is None:
             self._reason = b""
             self._fields.clear()
-        else:
+        elif not self.switched:
             self.finished = True
+
+
+def _protocols(values: list[bytes]) -> set[bytes]:
+    """The protocols that values of `Upgrade` name, in lower case: most are compared so, and none differ by case alone."""
+    return {name.strip().lower() for value in values for name in value.split(b",")} - {b""}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -9,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 from idemproxy.core.decision import Rule, Verb
 from idemproxy.core.hop import end_to_end
-from idemproxy.core.message import Answer
+from idemproxy.core.message import Answer, Fields
 from idemproxy.core.outcome import Answered, AttemptResult, NeverSent, Settlement, Unsure
 from idemproxy.core.problem import Slug, problem
 from idemproxy.core.record import MICROSECONDS, AnswerFormatError, Phase, Record, Source, head_bytes, unpack_answer
-from idemproxy.core.replay import status_lines
+from idemproxy.core.replay import decoded, status_lines, surplus_codings
 from idemproxy.observe.observation import Outcome, Result
 from idemproxy.proxy.reply import Reply, refusal
 from idemproxy.proxy.upstream import Attempted
@@ -77,12 +78,17 @@ class Told:
     unrecorded: bool = False
 
 
-def replayed(record: Record, key_hash: str) -> Reply:
-    """The stored answer, byte for byte, with our lines."""
+async def replayed(record: Record, key_hash: str, asked: Fields) -> Reply:
+    """The stored answer, byte for byte, with our lines.
+
+    For a client that does not take the coding of its body, as the request's fields, `asked`, tell, it is decoded, in a thread.
+    """
     try:
         stored = unpack_answer(record.answer or b"")
     except AnswerFormatError:
         return refused(Rule(Verb.REFUSE, Slug.RESPONSE_UNAVAILABLE), record, key_hash)
+    if surplus := surplus_codings(stored, asked):
+        stored = await asyncio.to_thread(decoded, stored, surplus)
     outcome = Outcome.RECOVERED if record.source is Source.RECOVERED else Outcome.REPLAYED
     lines = status_lines(outcome.value, key_hash=key_hash, fence=record.fence, expires_at=record.expires_at, replayed=True)
     return Reply(stored.status, stored.head + lines, outcome, stored.body, len(stored.body), fence=record.fence)

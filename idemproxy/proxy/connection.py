@@ -10,13 +10,18 @@ from __future__ import annotations
 import asyncio
 import os
 import select
+import socket
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, cast
 
 from idemproxy.core.outcome import Unsure
 from idemproxy.core.policy import KIB, Timeouts
+from idemproxy.goodbye import held_back, in_order
 from idemproxy.proxy.answer_reader import AnswerHead, AnswerReader
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from idemproxy.core.message import Request
 
 _HIGH_WATER: Final = 64 * KIB
@@ -45,12 +50,13 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport = cast("asyncio.Transport", None)
         self.idle_since = 0.0
         self._lost = False
+        self._hangs_up = False
         self._idle = True
         self._writable: asyncio.Future[None] | None = None
         self._writing_paused = False
         self._reading_paused = False
         self._plain_socket = -1
-        self._readable: select.poll | None = None
+        self._readable = select.poll()
         self._answer = AnswerReader(to_head=False)
         self._waiter: asyncio.Future[None] | None = None
         self._threshold = 0
@@ -62,11 +68,12 @@ class Connection(asyncio.Protocol):
         """Whether an idle connection can carry a request: open, and with nothing to read.
 
         What is readable between two exchanges is the upstream's goodbye, or garbage. Looking costs one system call, and turns
-        most of the races between its close and our write into a connection that is never used (`never_sent`).
+        most of the races between its close and our write into a connection that is never used (`never_sent`). Over TLS it may be
+        a harmless message of TLS itself: that costs a handshake.
         """
         if self._lost or self._transport.is_closing():
             return False
-        return self._readable is None or not self._readable.poll(0)
+        return not self._readable.poll(0)
 
     @property
     def reusable(self) -> bool:
@@ -112,16 +119,31 @@ class Connection(asyncio.Protocol):
         if written < len(data):
             self._transport.write(data[written:])
 
+    def expect(self, *, offered: bytes | None, interim: Callable[[AnswerHead], None] | None) -> None:
+        """What else may come than an answer: another protocol of those `offered`, and before it interim answers, for `interim`.
+
+        To be told before anything can have come, that is at once after the first write.
+        """
+        self._answer.offered = offered
+        self._answer.on_interim = interim
+
     def write(self, data: bytes) -> None:
-        """Write more of the request."""
+        """Write more of the request; into the void when the connection is lost, as `head` and `read` will tell."""
         self._active = self._loop.time()
-        self._transport.write(data)
+        if not self.lost:
+            self._transport.write(data)
 
     async def drain(self) -> None:
-        """Wait until the upstream takes more of the request, or has answered, or is gone."""
+        """Wait until the upstream takes more of the request, or has answered, or is gone; to be done before each `write`.
+
+        What it has said already is heard first: of a write to an upstream that has hung up, an unread answer would be the victim.
+        """
         if self._writing_paused and not self._lost and self._answer.error is None:
             self._writable = self._loop.create_future()
             await self._writable
+        # Behind the end of a tunnel's other way nothing more comes, and its end stays readable for ever.
+        while not (self.lost or self._reading_paused or self._answer.finished) and self._readable.poll(0):  # noqa: ASYNC110 - only the kernel knows
+            await asyncio.sleep(0)
 
     async def head(self) -> AnswerHead:
         """The answer's head. Raises UnsureError."""
@@ -144,6 +166,11 @@ class Connection(asyncio.Protocol):
         """Whether the whole answer has arrived, read or not."""
         return self._answer.finished
 
+    @property
+    def switched(self) -> bool:
+        """Whether the upstream has left HTTP for a protocol that it was offered."""
+        return self._answer.switched
+
     def relay(self) -> None:
         """From here on the answer is passed on as it comes: the total timeout ends, silence still counts."""
         self._relaying = True
@@ -152,6 +179,33 @@ class Connection(asyncio.Protocol):
         """While the request is still coming from the client, the upstream's silence is no fault of its own."""
         self._uploading = under_way
         self._active = self._loop.time()
+
+    def tunnel(self) -> None:
+        """After a 101: from here on `write` and `read` carry another protocol, which has no limits of time.
+
+        `drain` waits until all that was written is on its way. A peer that vanishes without a word is found out by TCP.
+        """
+        self._timer.cancel()
+        self._transport.set_write_buffer_limits(high=1, low=0)
+        self._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    def write_end(self) -> bool:
+        """Say that nothing more is written; False where that cannot be said without closing: TLS has no half to leave open."""
+        if self._plain_socket >= 0 and not self.lost:
+            self._transport.write_eof()
+            return True
+        self.close()
+        return False
+
+    def close(self) -> None:
+        """Hang up when all that was written has left, as it soon does: TLS ends with a goodbye, for which there is a limit."""
+        self._hangs_up = True
+        self._transport.close()
+
+    @property
+    def lost(self) -> bool:
+        """Whether nothing can be written any more."""
+        return self._lost or self._transport.is_closing()
 
     def fail(self, outcome: Unsure) -> None:
         """Give the exchange up, for a reason of this side's."""
@@ -165,8 +219,9 @@ class Connection(asyncio.Protocol):
         self._timer.cancel()
 
     def abort(self) -> None:
-        """Drop the connection at once."""
-        self._transport.abort()
+        """Drop the connection at once, unless it is about to end in order."""
+        if not self._hangs_up:
+            self._transport.abort()
 
     # Waiting, and its limits.
 
@@ -177,13 +232,20 @@ class Connection(asyncio.Protocol):
             if self._answer.error is not None:
                 raise UnsureError(self._answer.error)
             if self._reading_paused:
-                self._reading_paused = False
-                self._transport.resume_reading()
+                self._resume_reading()
+                continue
             self._waiter = self._loop.create_future()
             try:
                 await self._waiter
             finally:
                 self._waiter = None
+
+    def _resume_reading(self) -> None:
+        self._reading_paused = False
+        while not self._reading_paused and (data := held_back(self._transport)):
+            self.data_received(data)
+        if not self._reading_paused:
+            self._transport.resume_reading()
 
     def _is_enough(self) -> bool:
         answer = self._answer
@@ -223,11 +285,12 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport."""
         self._transport = cast("asyncio.Transport", transport)
-        socket = transport.get_extra_info("socket")
-        if socket is not None and transport.get_extra_info("sslcontext") is None:  # TLS has things to say of its own at any time
-            self._plain_socket = socket.fileno()
-            self._readable = select.poll()
-            self._readable.register(self._plain_socket, select.POLLIN)
+        descriptor = transport.get_extra_info("socket").fileno()
+        self._readable.register(descriptor, select.POLLIN)
+        if transport.get_extra_info("ssl_object") is None:
+            self._plain_socket = descriptor
+        else:
+            self._transport.set_write_buffer_limits(_HIGH_WATER)  # eight times as much else: what is given cannot be taken back
 
     def data_received(self, data: bytes) -> None:
         """Read what came."""
@@ -246,18 +309,35 @@ class Connection(asyncio.Protocol):
         self._wake()
 
     def eof_received(self) -> bool:
-        """The upstream has said all."""
+        """The upstream says no more; in a tunnel it may still listen."""
+        if not in_order(self._transport):
+            return False  # the end may be anybody's on the way: what is delimited by it is not whole, as `connection_lost` tells
         self._answer.end_of_connection()
         self._wake()
-        return False
+        return self._answer.switched and self._plain_socket >= 0
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Whatever was not whole by now never will be."""
         self._lost = True
         if not self._idle:
-            said = f": {getattr(exc, 'strerror', None) or exc}" if exc else ""
+            self._hear_last_words()
+            said = f": {getattr(exc, 'reason', None) or getattr(exc, 'strerror', None) or exc}" if exc else ""  # TLS has reasons
             self._fail(Unsure(f"the connection ended before the answer was whole{said}"))
         self._resume_writer()
+
+    def _hear_last_words(self) -> None:
+        """Read what is here, where the transport failed in writing before it read that, or dropped it while reading was paused."""
+        answer = self._answer
+        with suppress(OSError):
+            while not answer.finished and (data := self._last_piece()):
+                answer.feed(data)
+        if self._plain_socket < 0 and in_order(self._transport):
+            answer.end_of_connection()
+
+    def _last_piece(self) -> bytes:
+        if self._plain_socket < 0:
+            return held_back(self._transport)
+        return b"" if self._reading_paused else os.read(self._plain_socket, _HIGH_WATER)
 
     def pause_writing(self) -> None:
         """The upstream takes the request more slowly than it comes."""

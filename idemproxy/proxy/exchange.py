@@ -176,7 +176,7 @@ class Exchange:
                         await self._act(journey, hold, Lease(asked_at, policy.lease), before)
                         owner, before, reclaim = self._owner.draw(), None, None  # for another look, where there is no reply yet
                     case Verb.REPLAY, Found(record):
-                        reply.set_result(replayed(record, key_hash))
+                        reply.set_result(await replayed(record, key_hash, call.request.fields))
                     case Verb.REFUSE, Found(record):
                         reply.set_result(refused(rule, record, key_hash))
                     case ((Verb.RECLAIM | Verb.PROBE), Found(record)):  # of those who ask at once, one gets the claim

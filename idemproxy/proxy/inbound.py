@@ -5,37 +5,40 @@ Everything that can be refused without the store is refused here, in the order o
 
 from __future__ import annotations
 
-import asyncio
 import re
-from dataclasses import dataclass, field, replace
+import secrets
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from aiohttp import web
-
-from idemproxy.core.fingerprint import fingerprint
 from idemproxy.core.key import KeyInvalidError, KeyMode, KeySource, find_key, hash_secretly
-from idemproxy.core.message import Request, field_values
-from idemproxy.core.policy import KIB, SAFE_METHODS, Effect, Route, comparable_path, match_route
+from idemproxy.core.message import Fields, Request, field_values
+from idemproxy.core.origin import Arrival, believed, is_trusted, told
+from idemproxy.core.policy import SAFE_METHODS, Effect, Route, comparable_path, match_route
 from idemproxy.core.problem import Problem, Slug, problem
 from idemproxy.core.record import Identity
 from idemproxy.core.scope import find_scope
-from idemproxy.core.stamp import StampError, stamp
+from idemproxy.core.stamp import StampError
 from idemproxy.observe.observation import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from ipaddress import IPv4Network, IPv6Network
+
+    from aiohttp import web
+
+    from idemproxy.proxy.digesting import Digesting
 
 MAX_WAIT: Final = 120.0
 """The longest that a client may ask to wait, in seconds: what holds on to a connection should end."""
-
-LARGE: Final = 256 * KIB
-"""From this size on a body's fingerprint is taken in a thread, so that it does not hold up other requests."""
 
 RESERVED: Final = b"/_idemproxy/"
 """A path that begins so, however it is spelled, never reaches an upstream."""
 
 _WAIT_PREFERENCE = re.compile(rb"(?:^|[,;])\s*wait\s*=\s*\"?(\d{1,6})\"?\s*(?:$|[,;])", re.IGNORECASE)
-_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+_NEVER_TUNNELLED: Final = (b"h2", b"http/", b"tls/")
+_ABSOLUTE: Final = re.compile(rb"(https?)://([^/?]*)(/?.*)", re.IGNORECASE)
+_AUTHORITY: Final = re.compile(rb"((?:[0-9a-z\-._~!$&'()*+,;=]|%[0-9a-f]{2})+|\[[0-9a-f:.]+\])(?::([0-9]{0,5}))?", re.IGNORECASE)
+_DEFAULT_PORTS: Final = {b"http": b"80", b"https": b"443"}
 
 
 class RefusedError(Exception):
@@ -50,124 +53,102 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Passing:
-    """A request that is passed through: a read, or a write that names no operation."""
+    """A request that is passed through: a read, or a write that names no operation.
+
+    `upgrade`: the value of `Upgrade` to ask the upstream for, when the client asks for a tunnel.
+    """
 
     request: Request
     route: Route
     outcome: Outcome
+    upgrade: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """A write with a key, its body not yet read."""
+    """A write with a key, its body not yet read; `request` is what its client asks, and not yet what goes on (core.origin)."""
 
     request: Request
     route: Route
     identity: Identity
     key: str = field(repr=False)
+    arrival: Arrival
 
 
-def arrive(http: web.BaseRequest, routes: Sequence[Route], secret: bytes | None) -> Passing | Covered:
+def arrival_of(http: web.BaseRequest, trusted: tuple[IPv4Network | IPv6Network, ...]) -> Arrival:
+    """How a request came in, and a name for it; `trusted` are the networks whose word on others is believed."""
+    peer = http.remote or ""
+    made = secrets.token_hex(16).encode("ascii")
+    return Arrival(peer, http.secure, is_trusted(peer, trusted), made, b"1.%d" % http.version.minor)
+
+
+def arrive(http: web.BaseRequest, arrival: Arrival, routes: Sequence[Route], secret: bytes | None) -> Passing | Covered:
     """Find the route, the key and the scope. Raises RefusedError."""
-    target = http.raw_path.encode("utf-8", "surrogateescape")
-    request = Request(http.method, target, http.raw_headers)
-    if not target.startswith(b"/") or request.method == "CONNECT":
-        detail = "This is no proxy for CONNECT or absolute targets: send a path, as in `POST /charges`."
-        raise RefusedError(problem(Slug.BAD_REQUEST, detail), close=True)
+    host = _host(http, http.raw_headers)
+    target = _origin_form(http.method, http.raw_path.encode("utf-8", "surrogateescape"), host)
+    request = believed(Request(http.method, target, http.raw_headers), arrival)
     if comparable_path(request.path).startswith(RESERVED):
         detail = f"Paths below {RESERVED.decode('ascii')} are this proxy's own, and there is nothing at this one."
         raise RefusedError(problem(Slug.NO_ROUTE, detail), close=True)
     if not _is_plainly_framed(request):
         detail = "The request's body has a transfer coding other than chunked, so nothing was sent."
         raise RefusedError(problem(Slug.BAD_REQUEST, detail), close=True)
-    route = match_route(routes, request, _host(request))
+    route = match_route(routes, request, host[1].lower() if host else b"")
     if route is None:
         detail = "No route of this proxy takes this method, host and path, so nothing was sent."
         raise RefusedError(problem(Slug.NO_ROUTE, detail), close=True)
-    if not route.covers(request):
+    upgrade = asked_upgrade(request) if http.version.minor and not http.body_exists else None
+    covers = route.covers(request)
+    key = _key(request, route) if covers or upgrade else None
+    if upgrade and key is not None:
+        detail = "A tunnel is no operation that a key could name: leave the key, or the upgrade, out. Nothing was sent."
+        raise RefusedError(problem(Slug.BAD_REQUEST, detail), route.name, close=True)
+    if not covers:
         is_read = route.effect is Effect.READ or request.method in SAFE_METHODS
-        return Passing(request, route, Outcome.READ if is_read else Outcome.BYPASSED)
-    rule = route.policy.key
-    try:
-        key = find_key(request.fields, rule)
-    except KeyInvalidError as exc:
-        detail = f"The request was not sent, since {exc}."
-        raise RefusedError(problem(Slug.KEY_INVALID, detail), route.name, close=True) from exc
+        return Passing(told(request, route, arrival), route, Outcome.READ if is_read else Outcome.BYPASSED, upgrade)
     if key is None:
+        rule = route.policy.key
         if rule.mode is KeyMode.REQUIRED:
             names = {KeySource.HEADER: rule.header.decode("ascii").title(), KeySource.WORKFLOW: "Workflow-Id and Workflow-Step"}
             where = " or ".join(names[source] for source in KeySource if source in rule.sources)
             detail = f"Requests on this route need a key: name the operation in {where}, and use that name for every retry."
             raise RefusedError(problem(Slug.KEY_MISSING, detail), route.name, close=True)
-        return Passing(request, route, Outcome.BYPASSED)
+        return Passing(told(request, route, arrival), route, Outcome.BYPASSED, upgrade)
     scope = find_scope(request.fields, route.policy.scope, secret)
-    return Covered(request, route, Identity(scope, route.upstream, hash_secretly(key.encode("ascii"), secret)), key)
+    return Covered(request, route, Identity(scope, route.upstream, hash_secretly(key.encode("ascii"), secret)), key, arrival)
 
 
-async def read_body(http: web.BaseRequest, covered: Covered, patience: float) -> Request:
-    """The request with its body. Raises RefusedError when it is too long or broken; nothing is stored by then.
-
-    `patience`: how many seconds may pass without any of it.
-    """
-    limit = covered.route.policy.max_request_body
-    if (http.content_length or 0) > limit:
-        raise _too_large(covered.route)
-    await answer_expectation(http, covered.request)
-    pieces = []
-    size = 0
+def _key(request: Request, route: Route) -> str | None:
+    """The request's key, None when it has none. Raises RefusedError."""
     try:
-        while piece := await next_piece(http, patience):
-            size += len(piece)
-            if size > limit:
-                raise _too_large(covered.route)
-            pieces.append(piece)
-    except TimeoutError as exc:
-        detail = f"Nothing of the request body came for {patience:g} s, so nothing was sent."
-        raise RefusedError(problem(Slug.BAD_REQUEST, detail), covered.route.name, close=True) from exc
-    except web.RequestPayloadError as exc:
-        detail = "The request body is broken off or wrongly framed, so nothing was sent."
-        raise RefusedError(problem(Slug.BAD_REQUEST, detail), covered.route.name, close=True) from exc
-    return replace(covered.request, body=b"".join(pieces))
+        return find_key(request.fields, route.policy.key)
+    except KeyInvalidError as exc:
+        detail = f"The request was not sent, since {exc}."
+        raise RefusedError(problem(Slug.KEY_INVALID, detail), route.name, close=True) from exc
 
 
-def _too_large(route: Route) -> RefusedError:
-    detail = f"The request body exceeds {route.policy.max_request_body} bytes, so nothing was sent."
-    return RefusedError(problem(Slug.BODY_TOO_LARGE, detail), route.name, close=True)
+def asked_upgrade(request: Request) -> bytes | None:
+    """The value of `Upgrade` when the client asks for another protocol that may be tunnelled (RFC 9110, section 7.8).
+
+    Not tunnelled are other versions of HTTP and TLS: inside such a tunnel requests would pass this proxy unseen (h2c smuggling).
+    """
+    tokens = [token.strip().lower() for value in field_values(request.fields, b"connection") for token in value.split(b",")]
+    if b"upgrade" not in tokens:
+        return None
+    protocols = [name.strip() for value in field_values(request.fields, b"upgrade") for name in value.split(b",")]
+    return b", ".join(name for name in protocols if name and not name.lower().startswith(_NEVER_TUNNELLED)) or None
 
 
-def stamped(request: Request, covered: Covered) -> Request:
+async def stamped(request: Request, covered: Covered, digesting: Digesting) -> Request:
     """The request as it is forwarded: with its key where the route's upstream keeps it. Raises RefusedError."""
     rule = covered.route.policy.stamp
     if rule is None:
         return request
     try:
-        return stamp(request, rule, covered.key)
+        return await digesting.stamp(request, rule, covered.key)
     except StampError as exc:
         detail = f"The request was not sent, since it cannot carry its key to the upstream: {exc}."
         raise RefusedError(problem(Slug.BAD_REQUEST, detail), covered.route.name) from exc
-
-
-async def take_fingerprint(request: Request, route: Route) -> str:
-    """What is asked, as a digest; in a thread when the body is large."""
-    policy = route.policy
-    if len(request.body) < LARGE:
-        return fingerprint(request, policy.fingerprint, max_decoded=policy.max_request_body)
-    return await asyncio.to_thread(fingerprint, request, policy.fingerprint, max_decoded=policy.max_request_body)
-
-
-async def next_piece(http: web.BaseRequest, patience: float) -> bytes:
-    """The next piece of the client's body, b"" at its end. Raises TimeoutError when none comes for `patience` seconds."""
-    if http.content.is_eof():
-        return http.content.read_nowait()  # it was all here, as is usual: no need for a timer
-    async with asyncio.timeout(patience):
-        return await http.content.readany()
-
-
-async def answer_expectation(http: web.BaseRequest, request: Request) -> None:
-    """Tell a client that waits for it to send its body (RFC 9110, section 10.1.1); the decision to take it has been made."""
-    expected = any(value.lower() == b"100-continue" for value in field_values(request.fields, b"expect"))
-    if expected and http.version.minor:  # an HTTP/1.0 client would take it for the answer
-        await http.writer.write(_CONTINUE)
 
 
 def wait_of(request: Request, route: Route) -> float:
@@ -183,8 +164,41 @@ def _is_plainly_framed(request: Request) -> bool:
     return [value.lower() for value in field_values(request.fields, b"transfer-encoding")] in ([], [b"chunked"])
 
 
-def _host(request: Request) -> bytes:
-    """The request's host in lower case, without its port; empty when it names none."""
-    host = b"".join(field_values(request.fields, b"host")[:1]).lower()
-    name, colon, port = host.rpartition(b":")
-    return name if colon and not port.strip(b"0123456789") else host
+def _host(http: web.BaseRequest, fields: Fields) -> re.Match[bytes] | None:
+    """Host and port that the request names; None where HTTP/1.0 names none (RFC 9112, section 3.2). Raises RefusedError."""
+    values = field_values(fields, b"host")
+    if not values and not http.version.minor:
+        return None
+    host = _AUTHORITY.fullmatch(values[0]) if len(values) == 1 else None
+    if host is None:
+        raise _bad("The request needs one Host field, with a host and perhaps a port, so nothing was sent.")
+    return host
+
+
+def _origin_form(method: str, target: bytes, host: re.Match[bytes] | None) -> bytes:
+    """The target as a path with its query (RFC 9112, section 3.2). Raises RefusedError.
+
+    An absolute target, as a forward proxy gets it, may name the server of the Host field alone, or the request could be read in
+    two ways; the rest of it is taken byte for byte. `OPTIONS *`, or its absolute form, asks about a server, and here are several.
+    """
+    if b"#" in target:
+        raise _bad("The request's target holds a fragment, which is for the client alone, so nothing was sent.")
+    if target.startswith(b"/"):
+        return target
+    absolute = _ABSOLUTE.fullmatch(target)
+    if absolute is None or (method == "OPTIONS" and not absolute[3]):
+        raise _bad("The request's target is no path, so nothing was sent: send one, as in `POST /charges`.")
+    named = _AUTHORITY.fullmatch(absolute[2])
+    if named is None or host is None or _server(named, absolute[1]) != _server(host, absolute[1]):
+        raise _bad(
+            "The request's target names another server than its Host field, so nothing was sent: this is no forward proxy."
+        )
+    return absolute[3] if absolute[3].startswith(b"/") else b"/" + absolute[3]
+
+
+def _server(authority: re.Match[bytes], scheme: bytes) -> tuple[bytes, bytes]:
+    return authority[1].lower(), authority[2] or _DEFAULT_PORTS[scheme.lower()]
+
+
+def _bad(detail: str) -> RefusedError:
+    return RefusedError(problem(Slug.BAD_REQUEST, detail), close=True)

@@ -9,19 +9,24 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp import StreamReader, web
 
+from idemproxy.core.origin import request_id_of, told
 from idemproxy.core.policy import Timeouts
 from idemproxy.core.problem import Executed, Slug, problem
 from idemproxy.core.replay import status_lines
 from idemproxy.observe.observation import Observation, Outcome, Result
+from idemproxy.proxy.body import read_body
+from idemproxy.proxy.digesting import Digesting
 from idemproxy.proxy.exchange import Call, Journey
-from idemproxy.proxy.inbound import Covered, Passing, RefusedError, arrive, read_body, stamped, take_fingerprint, wait_of
+from idemproxy.proxy.inbound import Covered, Passing, RefusedError, arrival_of, arrive, stamped, wait_of
 from idemproxy.proxy.outbound import Written, send
 from idemproxy.proxy.passthrough import pass_through
 from idemproxy.proxy.reply import BrokenOffError, Reply, refusal
+from idemproxy.proxy.tunnel import Tunnel
 from idemproxy.server import Server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from ipaddress import IPv4Network, IPv6Network
 
     from idemproxy.core.policy import Route
     from idemproxy.core.problem import Problem
@@ -48,6 +53,9 @@ class Visit:
     covered: Covered | None = None
     journey: Journey | None = None
     told: bool = False
+    request_id: str | None = None
+    tunnelled: int = 0
+    """How many bytes the client sent behind an upgrade."""
 
 
 class Listener:
@@ -60,16 +68,20 @@ class Listener:
         exchange: Exchange,
         observe: Callable[[Observation], None],
         secret: bytes | None,
+        trusted: tuple[IPv4Network | IPv6Network, ...],
     ) -> None:
         self._routes = routes
         self._pools = pools
         self._exchange = exchange
         self._observe = observe
         self._secret = secret
+        self._trusted = trusted
+        self.digesting = Digesting()
         self._keep = Written(keep_alive=True)
         self._close = Written(keep_alive=False)
         self.draining = False
         self.active = 0
+        self._tunnels: set[Tunnel] = set()
         self._idle = asyncio.Event()
         # A handler whose client has left is cancelled: it only waits for a journey, or belongs to a request that passes through.
         self.server = Server(self.handle, self._note, handler_cancellation=True, auto_decompress=False, access_log=None)
@@ -98,8 +110,10 @@ class Listener:
             arrived = self._arrive(http, visit)
             if isinstance(arrived, Covered):
                 return await self._send(http, visit, await self._journey(http, visit, arrived))
-            async with pass_through(http, arrived, self._pools[arrived.route.upstream]) as reply:
-                return await self._send(http, visit, reply)
+            async with pass_through(http, arrived, self._pools[arrived.route.upstream]) as found:
+                if isinstance(found, Tunnel):
+                    return await self._carry(visit, found)
+                return await self._send(http, visit, found)
         except RefusedError as exc:
             return await self._send(http, visit, refusal(exc.problem, Outcome.REFUSED, close=exc.close))
         except (ConnectionError, asyncio.CancelledError) as exc:  # before there was a reply
@@ -109,17 +123,27 @@ class Listener:
                 raise
             return self._close
 
+    def drain(self) -> None:
+        """Take no more requests; end the tunnels, which may otherwise last for hours."""
+        self.draining = True
+        for tunnel in self._tunnels:
+            tunnel.close()
+
     def _arrive(self, http: web.BaseRequest, visit: Visit) -> Passing | Covered:
         if self.draining:
             detail = "This proxy is shutting down, so nothing was sent: retry with the same key."
             raise RefusedError(problem(Slug.DRAINING, detail, retry_after=1), close=True)
+        arrival = arrival_of(http, self._trusted)
         try:
-            arrived = arrive(http, self._routes, self._secret)
+            arrived = arrive(http, arrival, self._routes, self._secret)
         except RefusedError as exc:
             visit.route = exc.route
             raise
         visit.route = arrived.route.name
+        visit.path = arrived.request.path.decode("ascii")
         visit.patience = self._pools[arrived.route.upstream].upstream.timeouts.idle
+        key = arrived.key if isinstance(arrived, Covered) else None
+        visit.request_id = request_id_of(arrived.request, arrived.route, arrival, key)
         if isinstance(arrived, Passing):
             visit.outcome = arrived.outcome
         return arrived
@@ -127,9 +151,10 @@ class Listener:
     async def _journey(self, http: web.BaseRequest, visit: Visit, covered: Covered) -> Reply:
         visit.covered = covered
         request = await read_body(http, covered, visit.patience)
-        fingerprint = await take_fingerprint(request, covered.route)
+        fingerprint = await self.digesting.fingerprint(request, covered.route)
         wait = wait_of(request, covered.route)
-        call = Call(stamped(request, covered), covered.route, covered.identity, covered.key, fingerprint, wait)
+        asked = await stamped(request, covered, self.digesting)
+        call = Call(told(asked, covered.route, covered.arrival), covered.route, covered.identity, covered.key, fingerprint, wait)
         visit.journey = self._exchange.start(call)
         try:
             return await asyncio.shield(visit.journey.reply)
@@ -150,6 +175,19 @@ class Listener:
         finally:
             self._tell(visit, reply, status, written)
         return self._keep if keep_alive else self._close
+
+    async def _carry(self, visit: Visit, tunnel: Tunnel) -> web.StreamResponse:
+        """A tunnel, from its opening to its end, however it comes to that; only then is it told of."""
+        self._tunnels.add(tunnel)
+        if self.draining:
+            tunnel.close()
+        try:
+            await tunnel.carry()
+        finally:
+            self._tunnels.discard(tunnel)
+            visit.tunnelled = tunnel.to_upstream
+            self._tell(visit, tunnel.reply, tunnel.reply.status, tunnel.to_client)
+        return self._close
 
     def _left(self, visit: Visit, done: asyncio.Future[Reply]) -> None:
         """A journey whose client had gone has come to its reply."""
@@ -177,7 +215,7 @@ class Listener:
                 status=status,
                 outcome=reply.outcome,
                 seconds=perf_counter() - visit.started,
-                request_bytes=visit.content.total_bytes,
+                request_bytes=visit.content.total_bytes + visit.tunnelled,
                 response_bytes=written,
                 result=forwarded.result if forwarded else None,
                 attempt_seconds=forwarded.seconds if forwarded else None,
@@ -188,6 +226,7 @@ class Listener:
                 key_hash=identity.key_hash if identity else None,
                 fence=reply.fence,
                 unrecorded=reply.unrecorded,
+                request_id=visit.request_id,
             )
         )
 

@@ -91,10 +91,10 @@ async def send(http: web.BaseRequest, reply: Reply, patience: float) -> tuple[bo
         await http.writer.write(head)
         return framing.keep_alive, await _pass_on(http, body, framing, patience)
     except BrokenOffError:
-        _cut(http, reset=reply.length is None and not framing.chunked)
+        cut(http, reset=reply.length is None and not framing.chunked)
         raise
     except ConnectionAbortedError:
-        _cut(http, reset=True)
+        cut(http, reset=True)
         raise
     finally:
         if not isinstance(body, bytes):
@@ -131,7 +131,7 @@ async def _write(http: web.BaseRequest, data: bytes, patience: float) -> None:
         raise ConnectionAbortedError("the client has stopped reading") from exc
 
 
-def _cut(http: web.BaseRequest, *, reset: bool) -> None:
+def cut(http: web.BaseRequest, *, reset: bool) -> None:
     """End the connection, which is the only way to say that a body is not whole; where its end is the body's, with a reset."""
     if http.transport is None:
         return

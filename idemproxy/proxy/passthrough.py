@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from idemproxy.core.forward import request_head
 from idemproxy.core.hop import end_to_end
 from idemproxy.core.message import field_values
 from idemproxy.core.outcome import Unsure
@@ -14,17 +15,19 @@ from idemproxy.core.record import head_bytes
 from idemproxy.core.replay import status_lines
 from idemproxy.observe.observation import Outcome
 from idemproxy.proxy.answers import not_sent, outcome_unknown
+from idemproxy.proxy.body import Intake, answer_expectation
 from idemproxy.proxy.connection import UnsureError
-from idemproxy.proxy.inbound import answer_expectation, next_piece
 from idemproxy.proxy.pool import NotSentError
 from idemproxy.proxy.reply import BrokenOffError, Reply
-from idemproxy.proxy.upstream import request_head, start_on
+from idemproxy.proxy.tunnel import Tunnel
+from idemproxy.proxy.upstream import start_on
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from aiohttp import web
 
+    from idemproxy.proxy.answer_reader import AnswerHead
     from idemproxy.proxy.connection import Connection
     from idemproxy.proxy.inbound import Passing
     from idemproxy.proxy.pool import Pool
@@ -48,22 +51,27 @@ class Download:
 
 
 @asynccontextmanager
-async def pass_through(http: web.BaseRequest, passing: Passing, pool: Pool) -> AsyncIterator[Reply]:
-    """Forward the request as it comes; the reply's body is read within the context. A client that leaves ends it at once."""
+async def pass_through(http: web.BaseRequest, passing: Passing, pool: Pool) -> AsyncIterator[Reply | Tunnel]:
+    """Forward the request as it comes; what comes of it is used within the context. A client that leaves ends it at once."""
+    framing = _framing(http, passing)
+    head = request_head(passing.request, passing.route, pool.upstream, framing, upgrade=passing.upgrade)
     try:
-        framing = _framing(http, passing)
-        connection = await start_on(pool, passing.request, request_head(passing.request, passing.route, pool.upstream, framing))
+        connection = await start_on(pool, passing.request, head)
     except NotSentError as exc:
         yield not_sent(exc.outcome)
         return
     upload: asyncio.Task[bool] | None = None
     try:
         connection.relay()
+        connection.expect(offered=passing.upgrade, interim=_interim(http))
         if http.body_exists:
             connection.upload(under_way=True)
             patience = pool.upstream.timeouts.idle
             upload = asyncio.create_task(_upload(http, passing, connection, patience, chunked=framing == _CHUNKED))
         reply = await _reply(passing, connection)
+        if connection.switched:
+            yield Tunnel(http, connection, reply)
+            return
         whole = upload is None or (upload.done() and upload.result())
         yield reply if whole else replace(reply, close=True)
     finally:
@@ -77,15 +85,31 @@ async def pass_through(http: web.BaseRequest, passing: Passing, pool: Pool) -> A
 
 
 async def _reply(passing: Passing, connection: Connection) -> Reply:
-    """The answer's head with its body to come, or with it when it is here already."""
+    """The answer's head with its body to come, or with it when it is here already; of a 101, the head alone."""
     try:
         head = await connection.head()
         body = await connection.read() if connection.finished else Download(connection)
     except UnsureError as exc:
         return outcome_unknown(exc.outcome)
     lines = b"" if passing.outcome is Outcome.READ else status_lines(passing.outcome.value)
+    if connection.switched:
+        chosen = [b"Upgrade: %b\r\n" % value for value in field_values(head.fields, b"upgrade")]
+        lines = b"".join((lines, b"Connection: Upgrade\r\n", *chosen))
     length = len(body) if isinstance(body, bytes) and passing.request.method != "HEAD" else head.length
     return Reply(head.status, head_bytes(head.reason, end_to_end(head.fields)) + lines, passing.outcome, body, length)
+
+
+def _interim(http: web.BaseRequest) -> Callable[[AnswerHead], None] | None:
+    """Passes interim answers on as they come, to a client that can tell them from the final one (RFC 9110, section 15.2)."""
+    if not http.version.minor:
+        return None
+
+    def pass_on(head: AnswerHead) -> None:
+        if http.transport is not None and not http.transport.is_closing():
+            fields = head_bytes(head.reason, end_to_end(head.fields))
+            http.transport.write(b"HTTP/1.1 %d %b\r\n" % (head.status, fields))
+
+    return pass_on
 
 
 _CHUNKED = b"Transfer-Encoding: chunked"
@@ -101,9 +125,10 @@ async def _upload(http: web.BaseRequest, passing: Passing, connection: Connectio
     """Pass the client's body on at the upstream's pace; whether it was whole. One that breaks off breaks the attempt off too."""
     try:
         await answer_expectation(http, passing.request)
-        while piece := await next_piece(http, patience):
-            connection.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
+        intake = Intake(http, patience)
+        while piece := await intake.take():
             await connection.drain()
+            connection.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
         if chunked:
             connection.write(b"0\r\n\r\n")
     except Exception:  # noqa: BLE001 - whatever ends the client's body early, the upstream must not take it for whole

@@ -1,18 +1,19 @@
-"""The connections to one upstream: which one a request gets, and the one place where a failure to connect gets its name."""
+"""The connections to one upstream: which one a request gets, and how many there are."""
 
 from __future__ import annotations
 
 import asyncio
-import socket
-import ssl
 from collections import deque
 from typing import TYPE_CHECKING
 
-from idemproxy.core.outcome import NeverSent
-from idemproxy.proxy.connection import Connection
+from idemproxy.proxy.dialing import dial, name_failure
 
 if TYPE_CHECKING:
+    import ssl
+
+    from idemproxy.core.outcome import NeverSent
     from idemproxy.core.policy import Upstream
+    from idemproxy.proxy.connection import Connection
 
 
 class NotSentError(Exception):
@@ -29,10 +30,12 @@ class Pool:
     A connection that has been idle for `pool_idle` seconds is closed, not used: the upstream may be about to close it itself.
     """
 
-    def __init__(self, upstream: Upstream, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, upstream: Upstream, loop: asyncio.AbstractEventLoop, tls: ssl.SSLContext | None = None) -> None:
+        if (upstream.scheme == "https") is not (tls is not None):
+            raise ValueError("an upstream is spoken to over TLS if, and only if, its URL says https")
         self.upstream = upstream
         self._loop = loop
-        self._tls = ssl.create_default_context() if upstream.scheme == "https" else None
+        self._tls = tls
         self._idle: list[Connection] = []
         self._open = 0
         self._queue: deque[asyncio.Future[None]] = deque()
@@ -51,8 +54,8 @@ class Pool:
                 except BaseException:
                     self._give_place()
                     raise
-        except (OSError, ssl.SSLError) as exc:
-            raise NotSentError(_name_failure(exc, self.upstream)) from exc
+        except OSError as exc:
+            raise NotSentError(name_failure(exc, self.upstream)) from exc
 
     def give_back(self, connection: Connection) -> None:
         """End an exchange: keep the connection if another may follow, close it otherwise."""
@@ -104,15 +107,7 @@ class Pool:
         if connection is not None:
             self._give_place()  # it has a place of its own already
             return connection
-        upstream = self.upstream
-        _, connection = await self._loop.create_connection(
-            lambda: Connection(self._loop),
-            upstream.host,
-            upstream.port,
-            ssl=self._tls,
-            server_hostname=upstream.host if self._tls is not None else None,
-        )
-        return connection
+        return await dial(self.upstream, self._tls, self._loop)
 
     def _give_place(self) -> None:
         self._open -= 1
@@ -136,21 +131,3 @@ class Pool:
             self._give_place()
         if self._idle:
             self._sweep = self._loop.call_at(self._idle[0].idle_since + self.upstream.pool_idle, self._close_idle)
-
-
-def _name_failure(exc: OSError, upstream: Upstream) -> NeverSent:
-    """What a failure before the first byte is called (RFC 9209, section 2.3), and the status for the caller."""
-    place = f"{upstream.host}:{upstream.port}"
-    match exc:
-        case TimeoutError():
-            return NeverSent(f"no connection to {place} within {upstream.timeouts.connect:g} s", "connection_timeout", 504)
-        case socket.gaierror():
-            return NeverSent(f"the name {upstream.host} does not resolve", "dns_error", 502)
-        case ssl.SSLCertVerificationError():
-            return NeverSent(f"the certificate of {place} is not trusted: {exc.verify_message}", "tls_certificate_error", 502)
-        case ssl.SSLError():
-            return NeverSent(f"no TLS with {place}: {exc.reason or exc}", "tls_protocol_error", 502)
-        case ConnectionRefusedError():
-            return NeverSent(f"{place} refused the connection", "connection_refused", 502)
-        case _:
-            return NeverSent(f"no connection to {place}: {exc.strerror or exc}", "destination_unavailable", 502)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from idemproxy.core.forward import request_head
 from idemproxy.core.policy import MIB
 from idemproxy.core.probe import ProbeError, Unclear, Verdict, judge_probe, probe_request
 from idemproxy.proxy.connection import UnsureError
 from idemproxy.proxy.pool import NotSentError
-from idemproxy.proxy.upstream import request_head, start_on
+from idemproxy.proxy.upstream import start_on
 
 if TYPE_CHECKING:
     from idemproxy.core.message import Request

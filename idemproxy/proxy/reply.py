@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _REASONS: Final = {
     400: b"Bad Request",
     404: b"Not Found",
+    408: b"Request Timeout",
     409: b"Conflict",
     410: b"Gone",
     413: b"Content Too Large",

@@ -6,11 +6,11 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from idemproxy.core.hop import FRAMING, WORKFLOW, dropped_names, end_to_end
-from idemproxy.core.key import spell_key
+from idemproxy.core.forward import request_head, whole_body_framing
+from idemproxy.core.hop import end_to_end
 from idemproxy.core.message import Answer, field_values
 from idemproxy.core.outcome import Answered, AttemptResult, NeverSent, Unsure
-from idemproxy.core.policy import KIB, ForwardKey, without_prefix
+from idemproxy.core.policy import KIB
 from idemproxy.proxy.answer_reader import AnswerHead
 from idemproxy.proxy.connection import UnsureError
 from idemproxy.proxy.pool import NotSentError
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from idemproxy.core.message import Request
-    from idemproxy.core.policy import Policy, Route, Upstream
+    from idemproxy.core.policy import Route
     from idemproxy.proxy.connection import Connection
     from idemproxy.proxy.lease import Lease
     from idemproxy.proxy.pool import Pool
@@ -57,7 +57,7 @@ async def attempt(
     raises for what an upstream or a network can do.
     """
     relay: Relay | None = None
-    first, rest = _parts(request_head(request, route, pool.upstream, _whole_body_framing(request), key), request.body)
+    first, rest = _parts(request_head(request, route, pool.upstream, whole_body_framing(request), key), request.body)
     try:
         connection = await start_on(pool, request, first, lease)
     except NotSentError as exc:
@@ -142,64 +142,3 @@ def _streams(head: AnswerHead, limit: int) -> bool:
     """Whether an answer is to be passed on as it comes: an event stream, or one that is too long to be stored."""
     types = field_values(head.fields, b"content-type")
     return (head.length or 0) > limit or any(value.lower().startswith(b"text/event-stream") for value in types)
-
-
-def _whole_body_framing(request: Request) -> bytes | None:
-    """The framing of a request whose body is known: its length, unless the client announced no body and sent none."""
-    announced = any(name.lower() in FRAMING for name, _ in request.fields)
-    return b"Content-Length: %d" % len(request.body) if request.body or announced else None
-
-
-def request_head(request: Request, route: Route, upstream: Upstream, framing: bytes | None, key: str | None = None) -> bytes:
-    """The request line and fields as the upstream gets them, with the empty line.
-
-    Order, case and repeats are the client's. What changes: `Host` is the upstream's, what is for this proxy or this hop goes, and
-    the key, where the route forwards one, and the framing (one field line without CRLF, or None) stand where the client's stood.
-    """
-    policy = route.policy
-    target = without_prefix(request.target, route.strip_prefix) if route.strip_prefix else request.target
-    lines = [b"%b %b%b HTTP/1.1" % (request.method.encode("ascii"), upstream.base_path, target)]
-    told = {b"host": (b"Host", upstream.authority)} | _key_field(policy, key)
-    dropped = _not_forwarded(request, policy)
-    for name, value in request.fields:
-        lowered = name.lower()
-        if lowered in FRAMING:
-            lines.extend([framing] if framing is not None else [])
-            framing = None
-        elif lowered in told:
-            new_name, new_value = told.pop(lowered)
-            lines.append(b"%b: %b" % (name if new_name.lower() == lowered else new_name, new_value))
-        elif lowered not in dropped:
-            lines.append(b"%b: %b" % (name, value))
-    # An HTTP/1.0 client may leave out Host, which HTTP/1.1 needs; and the operation may be named by other fields than the key's.
-    lines[1:1] = [b"%b: %b" % field for field in told.values()]
-    lines.extend([framing] if framing is not None else [])
-    lines.append(b"\r\n")
-    return b"\r\n".join(lines)
-
-
-def _key_field(policy: Policy, key: str | None) -> dict[bytes, tuple[bytes, bytes]]:
-    """What the upstream is told of the key, in one spelling for all tries: the field it stands for, its name and its value."""
-    if key is None or policy.forward_key is ForwardKey.STRIP:
-        return {}
-    renamed = policy.forward_key if isinstance(policy.forward_key, bytes) else policy.key.header.title()
-    return {policy.key.header: (renamed, spell_key(key))}
-
-
-def _not_forwarded(request: Request, policy: Policy) -> frozenset[bytes]:
-    """The fields that stay here, and those that are told anew.
-
-    What names the operation is never this hop's alone, whatever the client lists in `Connection`.
-    """
-    stamp = policy.stamp.name.lower().encode("ascii") if policy.stamp is not None and policy.stamp.place == "header" else b""
-    match policy.forward_key:
-        case ForwardKey.SAME:
-            ours = _OURS
-        case ForwardKey.STRIP:
-            ours = _OURS | {policy.key.header}
-        case renamed:
-            ours = _OURS | {policy.key.header, renamed.lower()}  # the key goes out under the other name, and once
-    return (dropped_names(request.fields) - {policy.key.header, stamp}) | ours
-
-
-_OURS: Final = WORKFLOW | {b"expect", b"host"}  # the expectation has been answered by us

@@ -117,6 +117,27 @@ def test_spelling_does_not_matter(document: Json, one: randomness.Random, other:
     assert of(spelled(document, one)) == of(spelled(document, other))
 
 
+def with_leaf(value: Json, at: list[int], leaf: Json) -> Json:
+    """The document with one of its leaves, counted down to from `at[0]`, replaced; as it is when it has fewer."""
+    match value:
+        case dict():
+            return {name: with_leaf(item, at, leaf) for name, item in value.items()}
+        case list():
+            return [with_leaf(item, at, leaf) for item in value]
+        case _:
+            at[0] -= 1
+            return leaf if at[0] == -1 else value
+
+
+@PROPERTY
+@given(document=DOCUMENTS, leaf=SCALARS, place=st.integers(0, 11), one=RANDOMS, other=RANDOMS)
+def test_one_leaf_counts(document: Json, leaf: Json, place: int, one: randomness.Random, other: randomness.Random) -> None:
+    """A document with one leaf changed, wherever it stands, is another, unless the new leaf says the same."""
+    changed = with_leaf(document, [place], leaf)
+
+    assert (model(document) == model(changed)) == (of(spelled(document, one)) == of(spelled(changed, other)))
+
+
 SMALL = st.sampled_from(
     [None, True, False, Decimal(0), Decimal(1), Decimal("1.5"), "", "0", "1", "null", "1.5", "\ud800", "\udc00", "\ud800\udc00"]
 )

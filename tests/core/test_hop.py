@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from idemproxy.core.hop import dropped_names, end_to_end
+from idemproxy.core.hop import dropped_names, end_to_end, speaks_of_client
 from idemproxy.core.message import Fields
 
 # RFC 9110, section 7.6.1, and the fields that it obsoletes or that speak to the neighbour only
@@ -88,14 +88,60 @@ def test_named_by_connection(connection: list[bytes], named: set[bytes]) -> None
     assert expected == end_to_end((*hops[:2], *lines, *hops[2:]))
 
 
-@pytest.mark.parametrize(
-    "name", [b"Host", b"Authorization", b"Content-Type", b"Content-Encoding"], ids=lambda name: name.decode()
+NEVER_NAMED: Final = (
+    b"Host",
+    b"Authorization",
+    b"Content-Type",
+    b"Content-Encoding",
+    b"Via",
+    b"X-Request-Id",
+    b"Forwarded",
+    b"X-Forwarded-For",
+    b"X-Forwarded-Host",
+    b"X-Forwarded-Proto",
+    b"X-Real-IP",
 )
+
+
+@pytest.mark.parametrize("name", NEVER_NAMED, ids=lambda name: name.decode())
 def test_not_removed_by_naming(name: bytes) -> None:
-    """A sender cannot have removed what says what is asked, of whom, and by whom."""
+    """A sender cannot have removed what says what is asked, of whom, by whom, and how it came here."""
     fields = ((name, b"a"), (name.upper(), b"b"))
     listed = b"close, %b, %b" % (name, name.lower())
     assert fields == end_to_end((*fields, (b"Connection", listed)))
+
+
+@pytest.mark.parametrize(
+    "name", [b"traceparent", b"tracestate", b"baggage", b"Cookie", b"Accept"], ids=lambda name: name.decode()
+)
+def test_what_only_the_sender_loses_is_removed_by_naming(name: bytes) -> None:
+    """Other fields are the sender's own: it may say that they are for this hop (RFC 9110, section 7.6.1)."""
+    assert () == end_to_end(((name, b"a"), (b"Connection", name.upper())))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (b"Forwarded", True),
+        (b"FORWARDED", True),
+        (b"X-Real-IP", True),
+        (b"x_real-ip", True),
+        (b"X-Forwarded-For", True),
+        (b"X_Forwarded_For", True),
+        (b"x-forwarded-client-cert", True),
+        (b"X-Forwarded-Server", True),
+        (b"X-Forwarded", False),
+        (b"Forwarded-For", False),
+        (b"X-Forward-Me", False),
+        (b"X-Real-IPs", False),
+        (b"Via", False),
+        (b"X-Request-Id", False),
+    ],
+    ids=lambda value: value.decode() if isinstance(value, bytes) else "",
+)
+def test_speaks_of_client(name: bytes, *, expected: bool) -> None:
+    """What a proxy says of those for whom it asks is known by name, in any case, and in the spelling that gateways confuse."""
+    assert expected is speaks_of_client(name)
 
 
 NAMES: Final = st.sampled_from([b"A", b"a", b"B", b"TE", b"Host", b"Connection", b"Content-Length", b"Proxy-Status"])

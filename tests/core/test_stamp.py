@@ -248,6 +248,8 @@ def test_a_good_rule_has_no_problems(place: Place, name: str) -> None:
         ("header", "Content-Length", "'Content-Length' has a meaning of its own"),
         ("header", "authorization", "'authorization' has a meaning of its own"),
         ("header", "Idempotency-Status", "'Idempotency-Status' has a meaning of its own"),
+        ("header", "Via", "'Via' has a meaning of its own"),
+        ("header", "X-Forwarded-Ref", "'X-Forwarded-Ref' has a meaning of its own"),
         ("json", "", "'' is no JSON Pointer to a member"),
         ("json", "a.b", "'a.b' is no JSON Pointer to a member"),
         ("json", "/a~2", "'/a~2': in a JSON Pointer"),

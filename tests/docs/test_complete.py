@@ -127,7 +127,7 @@ def test_every_member_of_the_access_log_has_a_row() -> None:
     whole = Observation(
         "charges", "POST", "/charges", 201, Outcome.EXECUTED, 0.1, 1, 1,
         result=Result.ANSWERED, attempt_seconds=0.1, waited=0.1, slug=next(iter(KINDS)), scope="shared", upstream="payments",
-        key_hash="00", fence=1, unrecorded=True,
+        key_hash="00", fence=1, request_id="r-1", unrecorded=True,
     )  # fmt: skip
     documented = [re.findall(r"`(\w+)`", row[0]) for row in rows(section(read("docs/how-to/watch-it.md"), "## Access log"))]
 

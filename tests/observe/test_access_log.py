@@ -41,6 +41,7 @@ WRITE: Final = Observation(
     upstream="payments",
     key_hash="9f86d081884c7d65",
     fence=1764425543000001,
+    request_id="0af7651916cd43dd8448eb211c80319c",
     unrecorded=True,
 )
 
@@ -94,6 +95,7 @@ def test_line_holds_every_fact_under_its_name() -> None:
         "upstream": "payments",
         "key": "9f86d081884c7d65",
         "fence": 1764425543000001,
+        "request_id": "0af7651916cd43dd8448eb211c80319c",
         "unrecorded": True,
     }
 

@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from idemproxy.config.settings import StoreSettings
-from idemproxy.lifecycle import store_name
+from idemproxy.store.choice import store_name
 from tests.process.asking import LONGEST, Answer, ask, configuration, eventually, problem, samples
 from tests.process.points import Place
 from tests.processes import Program, proxy

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis, RedisCluster
 
+from idemproxy.store import compressed
 from idemproxy.store.base import Store
 from tests.servers import redis_server
-from tests.store.harness import Harness, MemoryHarness, SqliteHarness
+from tests.store.harness import CompressedHarness, Harness, MemoryHarness, SqliteHarness
 from tests.store.redis_harness import RedisHarness
 from tests.topologies import Cluster, Watched, cluster, watched
 
@@ -36,13 +37,17 @@ def nodes() -> Iterator[Cluster]:
         yield topology
 
 
-@pytest.fixture(params=["memory", "sqlite", "redis", "sentinel", "cluster"])
+@pytest.fixture(params=["memory", "compressed", "sqlite", "redis", "sentinel", "cluster"])
 async def harness(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Harness]:
     """An empty store of each kind."""
     made: Harness
     match request.param:
         case "memory":
             made = MemoryHarness()
+        case "compressed":
+            request.getfixturevalue("monkeypatch").setattr(compressed, "_LEAST", 0)  # the answers of the suite are short
+            request.getfixturevalue("monkeypatch").setattr(compressed, "_WORTH", 10)
+            made = CompressedHarness()
         case "sqlite":
             made = SqliteHarness(tmp_path)
         case "redis":

@@ -11,6 +11,7 @@ from typing import Protocol
 from idemproxy.core.record import MICROSECONDS, Identity
 from idemproxy.store.base import Store
 from idemproxy.store.base_host import HostClock
+from idemproxy.store.compressed import CompressedStore
 from idemproxy.store.memory import MemoryStore
 from idemproxy.store.sqlite import SqliteStore
 
@@ -74,6 +75,31 @@ class MemoryHarness:
     async def close(self) -> None:
         """As Harness.close."""
         await self._store.close()
+
+
+class CompressedHarness:
+    """A memory store whose answers are compressed."""
+
+    name = "memory"
+
+    def __init__(self) -> None:
+        self._inner = MemoryHarness()
+
+    async def open(self) -> CompressedStore:
+        """As Harness.open."""
+        return CompressedStore(await self._inner.open())
+
+    async def advance(self, seconds: float) -> None:
+        """As Harness.advance."""
+        await self._inner.advance(seconds)
+
+    async def lose(self, identity: Identity) -> None:
+        """As Harness.lose."""
+        await self._inner.lose(identity)
+
+    async def close(self) -> None:
+        """As Harness.close."""
+        await self._inner.close()
 
 
 class SqliteHarness:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 PATIENCE = 10.0
@@ -32,7 +34,12 @@ class Message:
 
 
 class ByteStream:
-    """One side of a connection. `raw` is every byte that came."""
+    """One side of a connection. `raw` is every byte that came; over TLS, of what was said within it.
+
+    Over TLS an end in order is a goodbye of its own (close_notify, RFC 8446, section 6.1) and then FIN. One without the goodbye,
+    which anybody on the way can bring about, is no better than a reset, and Python's OpenSSL does not tell them apart: reading
+    raises ConnectionResetError for both. There is no half-closed connection: both event loops hang up at the other's goodbye.
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -44,14 +51,36 @@ class ByteStream:
         """Send it all."""
         self.sock.sendall(data)
 
+    def finish(self) -> None:
+        """Say that nothing more comes (FIN), and keep listening."""
+        self._say_goodbye()
+        socket.socket.shutdown(self.sock, socket.SHUT_WR)  # the method of an SSLSocket would forget how to decipher
+
     def close(self) -> None:
-        """Say goodbye (FIN)."""
+        """Say goodbye (FIN), and hear no more."""
+        self._say_goodbye()
+        self.sock.close()
+
+    def drop(self) -> None:
+        """End the connection without a goodbye within TLS (FIN alone), as when the machine between both gives up."""
         self.sock.close()
 
     def reset(self) -> None:
         """Hang up as a crash does (RST)."""
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.sock.close()
+
+    def cut(self) -> None:
+        """End it from another thread: who reads or writes finds that it has ended."""
+        with suppress(OSError):
+            socket.socket.shutdown(self.sock, socket.SHUT_RDWR)
+
+    def _say_goodbye(self) -> None:
+        if isinstance(self.sock, ssl.SSLSocket) and self.sock.fileno() >= 0:
+            self.sock.settimeout(0)
+            with suppress(OSError, ValueError):  # ValueError: both have said it already
+                self.sock.unwrap()  # does not wait for the other side's
+            self.sock.settimeout(PATIENCE)
 
     def ended(self) -> bool:
         """Wait for the other side's end; whether it came before any byte that has not been read."""
@@ -64,6 +93,17 @@ class ByteStream:
         """Wait until the other side has hung up, reading what it still says."""
         while self._receive():
             pass
+
+    def silent(self, seconds: float) -> bool:
+        """Whether nothing comes for so long. What TLS says for itself is nothing."""
+        self.sock.settimeout(seconds)
+        try:
+            self._receive()
+        except TimeoutError:
+            return True
+        finally:
+            self.sock.settimeout(PATIENCE)
+        return False
 
     def some(self) -> bytes:
         """What has come and was not read, waiting for some; b"" at the end."""
@@ -126,6 +166,11 @@ class ByteStream:
         return body, tuple(trailers)
 
     def _receive(self) -> int:
-        data = self.sock.recv(1 << 18)
+        try:
+            data = self.sock.recv(1 << 18)
+        except ssl.SSLZeroReturnError:  # the other side's goodbye, after ours
+            return 0
+        except ssl.SSLEOFError as exc:
+            raise ConnectionResetError("FIN or RST, and no goodbye before") from exc
         self.raw += data
         return len(data)

@@ -8,6 +8,7 @@ from typing import Any, Self
 from uuid import uuid4
 
 from tests.wire.bytestream import PATIENCE, ByteStream, Message
+from tests.wire.combination import client_context, current
 
 
 def new_key() -> str:
@@ -53,10 +54,13 @@ def outcome(answer: Message) -> str:
 
 
 class Client(ByteStream):
-    """A connection to the proxy."""
+    """A connection to the proxy; with TLS as the combination in use says, unless `tls` says otherwise."""
 
-    def __init__(self, port: int) -> None:
-        super().__init__(socket.create_connection(("127.0.0.1", port), PATIENCE))
+    def __init__(self, port: int, *, tls: bool | None = None) -> None:
+        sock = socket.create_connection(("127.0.0.1", port), PATIENCE)
+        if current().client_tls if tls is None else tls:
+            sock = client_context().wrap_socket(sock, server_hostname="127.0.0.1", suppress_ragged_eofs=False)
+        super().__init__(sock)
 
     def __enter__(self) -> Self:
         return self
@@ -71,7 +75,7 @@ class Client(ByteStream):
 
     def leave(self) -> None:
         """Say that nothing more comes, and wait until the proxy has hung up: from then on it knows that nobody waits."""
-        self.sock.shutdown(socket.SHUT_WR)
+        self.finish()
         assert self.ended()
         self.close()
 

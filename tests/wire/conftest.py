@@ -1,24 +1,31 @@
-"""The proxy that these tests share: one process, one SQLite file, and routes by host to one scripted upstream."""
+"""The proxy that these tests share: one process, one SQLite file, and routes by host to one scripted upstream.
+
+Every test here runs in each of the combinations that `--wire` names. A fixture that outlives a test, and on which it depends
+whether a side speaks TLS, asks for `combination`, so that it is made anew for the next one.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Iterator
+from asyncio import AbstractEventLoop
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+import yaml
 
-from tests.processes import Program, proxy, scratch
+from tests.processes import Program, scratch
 from tests.servers import free_port
+from tests.wire.combination import ALL, USUAL, Combination, new_event_loop, using, wired
 from tests.wire.upstream import Upstream, nothing
 
 CONFIGURATION = """
 upstreams:
-  patient: {{url: "http://127.0.0.1:{port}"}}
-  impatient: {{url: "http://127.0.0.1:{port}", timeouts: {{connect: 300ms, first_byte: 300ms, idle: 300ms, total: 3s}}}}
-  absent: {{url: "http://127.0.0.1:{absent}", timeouts: {{connect: 500ms}}}}
+  patient: {{url: "{upstream}"}}
+  impatient: {{url: "{upstream}", timeouts: {{connect: 300ms, first_byte: 300ms, idle: 300ms, total: 3s}}}}
+  absent: {{url: "{absent}", timeouts: {{connect: 500ms}}}}
   nameless: {{url: "http://no-such-host.invalid"}}
 store: {{url: "sqlite:///{file}"}}
 access_log: false
@@ -34,6 +41,35 @@ routes:
 - {{name: rest, upstream: patient}}
 """
 """Which route a test takes is what it says as Host."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test in each of the combinations that were asked for."""
+    names = metafunc.config.getoption("wire") or USUAL
+    metafunc.parametrize("combination", [ALL[name] for name in names], ids=str, indirect=True, scope="session")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """While a test runs, with the fixtures that it is the first to ask for, its combination is in use."""
+    if not isinstance(item, pytest.Function) or "combination" not in item.fixturenames:
+        return (yield)
+    chosen = item.callspec.params["combination"]
+    assert isinstance(chosen, Combination)
+    with using(chosen):
+        return (yield)
+
+
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], AbstractEventLoop]]:
+    """Where a test is a coroutine, it runs on the event loop of its combination too."""
+    return {"of the combination": new_event_loop}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def combination(request: pytest.FixtureRequest) -> Combination:
+    """The one in use."""
+    found: Combination = request.param
+    return found
 
 
 class Records:
@@ -58,7 +94,7 @@ class Records:
 
 
 @pytest.fixture(scope="session")
-def scripted() -> Iterator[Upstream]:
+def scripted(combination: Combination) -> Iterator[Upstream]:
     """The upstream of the shared proxy."""
     upstream = Upstream()
     yield upstream
@@ -80,7 +116,7 @@ def absent_port() -> int:
 
 
 @pytest.fixture(scope="session")
-def directory() -> Iterator[Path]:
+def directory(combination: Combination) -> Iterator[Path]:
     """Where the shared proxy keeps its file."""
     with scratch() as path:
         yield path
@@ -93,14 +129,16 @@ def records(directory: Path) -> Records:
 
 
 @pytest.fixture(scope="session")
-def shared_proxy(directory: Path, scripted: Upstream, absent_port: int, records: Records) -> Iterator[Program]:
+def shared_proxy(combination: Combination, scripted: Upstream, absent_port: int, records: Records) -> Iterator[Program]:
     """A proxy for all tests that do not look at the process."""
-    file = directory / "idemproxy.yaml"
-    file.write_text(CONFIGURATION.format(port=scripted.port, absent=absent_port, file=records.file))
+    settings = CONFIGURATION.format(
+        upstream=scripted.url, absent=f"{combination.scheme}://127.0.0.1:{absent_port}", file=records.file
+    )
     # A resolver that cannot be reached is as good as one that knows no such name, but tells it later.
-    with proxy("--config", str(file), environment={"RES_OPTIONS": "timeout:1 attempts:1"}) as program:
+    with wired(yaml.safe_load(settings), environment={"RES_OPTIONS": "timeout:1 attempts:1"}) as program:
         yield program
-    assert [] == [line for line in program.told if not line.startswith("INFO")], "whatever was done to it, it had no complaint"
+    complaints = "".join(line for line in program.told if not line.startswith("INFO"))
+    assert "" == complaints, f"whatever was done to it, it had no complaint:\n{complaints}"
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from tests.wire.bytestream import Message
-from tests.wire.client import ask, new_key, outcome, request, status
+from tests.wire.client import Client, ask, new_key, outcome, request, status
 from tests.wire.upstream import Line, Play, Upstream, answers
 
 HOW = pytest.mark.parametrize("keyed", [True, False], ids=["covered", "passed through"])
@@ -46,14 +46,20 @@ ANSWERS = {
     "202": (b"202 Accepted", (b"Preference-Applied: respond-async",), b""),
     "205": (b"205 Reset Content", (), b""),
     "299": (b"299 Own", (), b"1"),
+    "203": (b"203 Non-Authoritative Information", (b"Warning: 214 - x",), b"1"),
+    "300": (b"300 Multiple Choices", (b"Link: </a>; rel=alternate",), b"choose"),
+    "301": (b"301 Moved Permanently", (b"Location: /moved",), b"moved"),
     "302": (b"302 Found", (b"Location: http://elsewhere.example/",), b"moved"),
     "303": (b"303 See Other", (b"Location: //elsewhere.example",), b""),
     "307": (b"307 Temporary Redirect", (b"Location: /again",), b""),
+    "308": (b"308 Permanent Redirect", (b"Location: /again?%7E#f",), b""),
     "400": (b"400 Bad Request", (b"Content-Type: application/problem+json",), b'{"type":"theirs"}'),
     "404": (b"404 Not Found", (), b"no"),
     "422": (b"422 Unprocessable", (), b"no"),
     "501": (b"501 Not Implemented", (), b"no"),
     "gzip": (b"200 OK", (b"Content-Encoding: gzip", b"Vary: Accept-Encoding"), gzip.compress(EVERY_BYTE, mtime=0)),
+    "br": (b"200 OK", (b"Content-Encoding: br",), EVERY_BYTE),
+    "a coding of their own": (b"200 OK", (b"Content-Encoding: x-own, gzip", b"Content-Type: application/json"), EVERY_BYTE),
     "not gzip": (b"200 OK", (b"content-encoding: gzip",), b"this is not gzip"),
     "no body of HTTP": (b"200 OK", (), b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"),
     "fields": (
@@ -72,6 +78,10 @@ ANSWERS = {
             b"Age: 5",
             b"Link: <a>, <b>",
             b'X-Powered-By: "x"',
+            b"x!#$%&'*+-.^_`|~9: 1",
+            b"X-Accel-Redirect: /inner",
+            b"Content-Location: /x/1",
+            b"Content-Digest: sha-256=:x:",
         ),
         b"ok",
     ),
@@ -91,6 +101,31 @@ def test_an_answer_comes_byte_for_byte(upstream: Upstream, port: int, name: str,
     assert [b"%d" % len(body)] == answer.values("content-length")
     assert [] == answer.values("transfer-encoding")
     assert ("executed" if keyed else "bypassed") == outcome(answer)
+    assert 1 == len(upstream.requests), "a redirect is the client's to follow"
+
+
+@HOW
+@pytest.mark.parametrize("framing", [b"Content-Length: 2\r\n\r\nok", b"Transfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"])
+def test_cookies_are_never_folded(upstream: Upstream, port: int, framing: bytes, *, keyed: bool) -> None:
+    """Each is a line, in order and as it was written, also among others of its name (RFC 9110, section 5.3)."""
+    lines = [b"Set-Cookie: a=1, 2; Path=/", b"A: 1", b"set-cookie: a=1", b"Set-Cookie: ", b"SET-COOKIE: a=1; Expires=Mon, 1 Jan"]
+    upstream.plays(answers(b"\r\n".join([b"HTTP/1.1 200 OK", *lines, framing])))
+
+    answer = ask(port, request("POST", "/x", body=b"1", key=new_key() if keyed else None))
+
+    assert (b"HTTP/1.1 200 OK", lines, b"ok") == _seen(answer)
+
+
+@HOW
+@pytest.mark.parametrize("length", [b"Content-Length: 2", b"content-length: 0002"])
+def test_a_length_is_counted_and_not_copied(upstream: Upstream, port: int, length: bytes, *, keyed: bool) -> None:
+    """However the upstream writes the number, the client reads it in one way only."""
+    upstream.plays(answers(b"HTTP/1.1 200 OK\r\n" + length + b"\r\nA: 1\r\n\r\nok"))
+
+    answer = ask(port, request("POST", "/x", body=b"1", key=new_key() if keyed else None))
+
+    assert (b"HTTP/1.1 200 OK", [b"A: 1"], b"ok") == _seen(answer)
+    assert [b"2"] == answer.values("content-length")
 
 
 @pytest.mark.parametrize("name", ANSWERS)
@@ -196,8 +231,6 @@ DELIMITED = {
     "the end of the connection, as was said": b"HTTP/1.1 200 OK\r\nConnection: close\r\nA: 1\r\n\r\nabcde",
     "the end of the connection, HTTP/1.0": b"HTTP/1.0 200 OK\r\nA: 1\r\n\r\nabcde",
     "a length, HTTP/1.0": b"HTTP/1.0 200 OK\r\nA: 1\r\nContent-Length: 5\r\n\r\nabcde",
-    "a length, after informational answers": b"HTTP/1.1 100 Continue\r\nX: 1\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\n"
-    b"HTTP/1.1 200 OK\r\nA: 1\r\nContent-Length: 5\r\n\r\nabcde",
 }
 
 
@@ -214,6 +247,41 @@ def test_a_body_comes_whole_however_it_was_delimited(upstream: Upstream, port: i
     assert [1, 1] == [len(one.values("content-length") + one.values("transfer-encoding")) for one in found]
     assert [(), ()] == [one.trailers for one in found]
     assert (["executed", "replayed"] if keyed else ["bypassed"] * 2) == [outcome(one) for one in found]
+
+
+@HOW
+def test_informational_answers_come_before_the_answer_to_what_passes_through(
+    upstream: Upstream, port: int, *, keyed: bool
+) -> None:
+    """Each as it was, but for 100, which speaks to this hop; of a covered request only the answer counts, and is told alone."""
+    hints = b"HTTP/1.1 103 Early Hints\r\nLink: <a>\r\nlink: <b>\r\n\r\n"
+    last = b"HTTP/1.1 200 OK\r\nA: 1\r\nContent-Length: 5\r\n\r\nabcde"
+    upstream.plays(answers(b"HTTP/1.1 100 Continue\r\nX: 1\r\n\r\n" + hints * 2 + last))
+
+    with Client(port) as client:
+        client.send(request("POST", "/x", body=b"1", key=new_key() if keyed else None))
+        before = [] if keyed else [client.message().raw for _ in range(2)]
+        answer = client.message()
+
+    assert ([] if keyed else [hints] * 2) == before
+    assert (b"HTTP/1.1 200 OK", [b"A: 1"], b"abcde") == _seen(answer)
+
+
+@HOW
+@pytest.mark.parametrize(
+    "framing", [b"Content-Length: 5\r\n\r\nabcde", b"Transfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n0\r\n\r\n"]
+)
+def test_an_http_1_0_client_gets_no_chunks(upstream: Upstream, port: int, framing: bytes, *, keyed: bool) -> None:
+    """It could not read them: the end of the connection is the body's, whatever framing the upstream chose."""
+    upstream.plays(answers(b"HTTP/1.1 200 OK\r\nA: 1\r\n" + framing))
+    asked = request("POST", "/x", body=b"1", key=new_key() if keyed else None).replace(b" HTTP/1.1\r\n", b" HTTP/1.0\r\n")
+
+    with Client(port) as client:
+        answer = client.ask(asked)
+        ended = client.ended()
+
+    assert ([b"A: 1", b"Connection: close"], b"abcde", []) == (*_seen(answer)[1:], answer.values("transfer-encoding"))
+    assert ended
 
 
 @pytest.mark.parametrize("code", [401, 403, 407, 408, 409, 421, 425, 429])

@@ -1,10 +1,10 @@
-"""An answer's head has a limit, however its bytes come: what is over it cannot be told, and so the outcome is unknown."""
+"""What is no answer, or too long for one, leaves the outcome unknown: the request has been read, and is not sent again."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.wire.client import ask, new_key, problem, request, status
+from tests.wire.client import Client, ask, new_key, problem, request, status
 from tests.wire.conftest import Records
 from tests.wire.upstream import Upstream, answers
 
@@ -36,4 +36,109 @@ def test_a_head_over_the_limit_is_no_answer(
         error = b'idemproxy; error=http_response_header_section_size; details="outcome-unknown"'
         assert [error] == answer.values("proxy-status")
     assert (("completed" if size < 256 * KIB else "unknown") if keyed else None) == records.phase(key)
+    assert 1 == len(upstream.requests)
+
+
+HEAD = b"HTTP/1.1 200 OK\r\n"
+SOUND = HEAD + b"Content-Length: 2\r\n\r\nok"
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+def _status(line: bytes) -> bytes:
+    return line + b"\r\nContent-Length: 2\r\n\r\nno"
+
+
+def _lengths(*values: bytes) -> bytes:
+    return HEAD + b"".join(b"Content-Length: %b\r\n" % value for value in values) + b"\r\nno"
+
+
+NO_ANSWERS = {
+    "both framings": HEAD + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+    "both framings, the other way round": HEAD + b"Transfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+    "two lengths": _lengths(b"2", b"3"),
+    "the same length twice": _lengths(b"2", b"2"),
+    "a list of lengths": _lengths(b"2, 2"),
+    "a negative length": _lengths(b"-2"),
+    "a signed length": _lengths(b"+2"),
+    "a hexadecimal length": _lengths(b"0x2"),
+    "an empty length": _lengths(b""),
+    "a length of 24 digits": _lengths(b"9" * 24),
+    "an unknown coding": HEAD + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+    "chunked twice": HEAD + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "status 000": _status(b"HTTP/1.1 000 No"),
+    "status 099": _status(b"HTTP/1.1 099 No"),
+    "status 99": _status(b"HTTP/1.1 99 No"),
+    "status 600": _status(b"HTTP/1.1 600 No"),
+    "status 2000": _status(b"HTTP/1.1 2000 No"),
+    "no status": _status(b"HTTP/1.1  No"),
+    "HTTP/2.0": _status(b"HTTP/2.0 200 No"),
+    "HTTP/2": _status(b"HTTP/2 200 No"),
+    "HTTP/1.2": _status(b"HTTP/1.2 200 No"),
+    "HTTP/0.9": _status(b"HTTP/0.9 200 No"),
+    "another protocol": b"SSH-2.0-OpenSSH_9.2\r\n",
+    "a TLS alert": b"\x15\x03\x01\x00\x02\x02\x28",
+    "a page alone": b"<html>no</html>",
+    "a request": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+    "a NUL": HEAD + b"X: a\0b\r\nContent-Length: 2\r\n\r\nno",
+    "a CR alone": HEAD + b"X: a\rb\r\nContent-Length: 2\r\n\r\nno",
+    "a folded line": HEAD + b"X: a\r\n b\r\nContent-Length: 2\r\n\r\nno",
+    "white space before the colon": HEAD + b"Content-Length : 2\r\n\r\nno",
+    "a line without a colon": HEAD + b"X\r\nContent-Length: 2\r\n\r\nno",
+    "a field without a name": HEAD + b": x\r\nContent-Length: 2\r\n\r\nno",
+    "lines without CR": HEAD.replace(b"\r", b"") + b"Content-Length: 2\n\nno",
+}
+
+
+@pytest.mark.parametrize("keyed", [True, False], ids=["covered", "passed through"])
+@pytest.mark.parametrize("alone", [True, False], ids=["alone", "with a sound one behind it"])
+@pytest.mark.parametrize("case", NO_ANSWERS)
+def test_what_is_no_answer_is_never_taken_for_one(
+    upstream: Upstream, port: int, records: Records, case: str, *, alone: bool, keyed: bool
+) -> None:
+    """It is told at once as an unknown outcome; what stands behind it is not the answer; and a retry is told so, too."""
+    upstream.plays(answers(NO_ANSWERS[case] + (b"" if alone else SOUND)))
+    key = new_key()
+    asked = request("POST", "/x", body=b"1", key=key if keyed else None)
+
+    first = ask(port, asked)
+    retry = ask(port, asked) if keyed else None
+
+    assert (502, "outcome-unknown", "unknown", "after_check") == problem(first)
+    assert ("unknown" if keyed else None) == records.phase(key)
+    assert retry is None or (409, "outcome-unknown", "unknown", "after_check") == problem(retry)
+    assert 1 == len(upstream.requests)
+    upstream.wait_for_end_of(upstream.lines[0])
+
+
+BROKEN_BODIES = {
+    "no size": CHUNKED + b"zz\r\nok\r\n0\r\n\r\n",
+    "a negative size": CHUNKED + b"-2\r\nok\r\n0\r\n\r\n",
+    "a size with 0x": CHUNKED + b"0x2\r\nok\r\n0\r\n\r\n",
+    "a size of 17 digits": CHUNKED + b"f" * 17 + b"\r\nok\r\n0\r\n\r\n",
+    "more than its size": CHUNKED + b"2\r\noko\r\n0\r\n\r\n",
+    "lines without CR": CHUNKED + b"2\nok\n0\n\n",
+    "framing in a trailer": CHUNKED + b"2\r\nok\r\n0\r\nContent-Length: 9\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("keyed", [True, False], ids=["covered", "passed through"])
+@pytest.mark.parametrize("case", BROKEN_BODIES)
+def test_a_body_that_is_wrongly_framed_is_never_whole(
+    upstream: Upstream, port: int, records: Records, case: str, *, keyed: bool
+) -> None:
+    """A covered request is unknown; what is passed through ends within its body, or before it."""
+    upstream.plays(answers(BROKEN_BODIES[case]))
+    key = new_key()
+    with Client(port) as client:
+        client.send(request("POST", "/x", body=b"1", key=key if keyed else None))
+        head = client.head()
+        try:
+            body = client.rest() if status(head) == 200 else b""
+        except ConnectionResetError:
+            body = b""
+
+    if keyed:
+        assert 502 == status(head)
+    assert not body.endswith(b"0\r\n\r\n")
+    assert ("unknown" if keyed else None) == records.phase(key)
     assert 1 == len(upstream.requests)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 
 import pytest
@@ -46,7 +45,7 @@ def test_a_connection_that_ended_while_idle_costs_nothing(upstream: Upstream, po
         if "answer" in goodbye:
             line.send(b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
         if "FIN" in goodbye:
-            line.sock.shutdown(socket.SHUT_WR)
+            line.finish()
         if goodbye == "RST":
             line.reset()
         gone.set()

@@ -133,6 +133,39 @@ def test_a_request_that_passes_through_ends_with_its_client(upstream: Upstream, 
 
 
 @LEAVES
+@pytest.mark.parametrize("way", ["events", "a download", "an upload", "an upload in chunks"])
+def test_what_passes_through_ends_in_the_middle_with_its_client(upstream: Upstream, port: int, way: str, leave: Leave) -> None:
+    """Of an answer that streams, or of a body that is still coming: the upstream's connection ends, before any limit of time."""
+    begun = threading.Event()
+
+    def is_in_the_middle(line: Line) -> None:
+        line.request_head()
+        if way == "events":
+            line.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nbegun\r\n")
+        elif way == "a download":
+            line.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nbegun")
+        else:
+            line.until(b"begun")
+        begun.set()
+        line.wait_for_end()
+
+    upstream.plays(is_in_the_middle)
+    client = Client(port)
+    if "upload" in way:
+        chunked = way == "an upload in chunks"
+        client.send(request("PUT", "/file", "Transfer-Encoding: chunked" if chunked else "Content-Length: 1000000"))
+        client.send(b"5\r\nbegun\r\n" if chunked else b"begun")
+    else:
+        client.send(request("GET", "/file"))
+        client.until(b"begun\r\n" if way == "events" else b"begun")
+    assert begun.wait(10)
+    leave(client)
+
+    upstream.wait_for_end_of(upstream.lines[0])
+    assert not upstream.lines[0].raw.endswith(b"\r\n0\r\n\r\n"), "a body that was not whole did not end as one that is"
+
+
+@LEAVES
 @pytest.mark.parametrize("when", ["before it begins", "in the middle"])
 def test_a_client_that_leaves_a_stream_leaves_a_whole_record(
     upstream: Upstream, port: int, records: Records, leave: Leave, when: str

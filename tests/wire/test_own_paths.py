@@ -41,7 +41,8 @@ def test_connect_is_refused_at_once(upstream: Upstream, prefixed: Watched, targe
         client.send(request("CONNECT", target, body=b"abc", key=new_key() if keyed else None))
         answer = client.message()
 
-    assert (BAD, [b"close"]) == (problem(answer), answer.values("connection"))
+    assert ((405, *BAD[1:]), [b"close"]) == (problem(answer), answer.values("connection"))
+    assert [b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"] == answer.values("allow")
     assert [] == upstream.lines
 
 

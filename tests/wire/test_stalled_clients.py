@@ -18,7 +18,7 @@ MIB = 1 << 20
 SIZE = 96 * MIB
 """Much more than two sockets hold."""
 IDLE = 0.5
-DROPPED = (400, "bad-request", "no", "new_key")
+DROPPED = (408, "bad-request", "no", "new_key")
 UNKNOWN = (502, "outcome-unknown", "unknown", "after_check")
 HAPPENED = (409, "response-unavailable", "yes", "never")
 

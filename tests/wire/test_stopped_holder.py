@@ -17,6 +17,7 @@ from idemproxy.proxy.lease import Lease, elapsed
 from idemproxy.proxy.pool import NotSentError, Pool
 from idemproxy.proxy.upstream import start_on
 from tests.wire.client import Client, ask, new_key, outcome, problem, request, status
+from tests.wire.combination import client_context, current
 from tests.wire.conftest import Records
 from tests.wire.upstream import Line, Upstream, answers, nothing
 
@@ -27,8 +28,8 @@ LEASE = 3.0
 
 
 def _pool(upstream: Upstream, max_connections: int = 10) -> Pool:
-    settings = UpstreamSettings("upstream", "http", "127.0.0.1", upstream.port, max_connections=max_connections)
-    return Pool(settings, asyncio.get_running_loop())
+    settings = UpstreamSettings("upstream", current().scheme, "127.0.0.1", upstream.port, max_connections=max_connections)
+    return Pool(settings, asyncio.get_running_loop(), client_context() if current().upstream_tls else None)
 
 
 def _over() -> Lease:
@@ -91,13 +92,18 @@ async def test_a_live_lease_sends_the_request(upstream: Upstream) -> None:
 
 
 async def test_the_first_bytes_leave_within_the_call(upstream: Upstream) -> None:
-    """When `start_on` has looked at the lease, the bytes are with the kernel before anything else can run."""
+    """When `start_on` has looked at the lease, the bytes are with the kernel before anything else can run.
+
+    But for one combination: uvloop gives what TLS has enciphered to the kernel when its round is at an end.
+    """
     upstream.plays(answers(OK))
     pool = _pool(upstream)
     connection = await pool.acquire()
     connection.begin(REQUEST, pool.upstream.timeouts)
 
     connection.write_first(DATA)
+    if current().upstream_tls and current().loop == "uvloop":
+        await asyncio.sleep(0)
     arrived = upstream.wait_for_requests(1)  # while this thread, and with it the event loop, stands still
 
     connection.abort()
@@ -105,7 +111,10 @@ async def test_the_first_bytes_leave_within_the_call(upstream: Upstream) -> None
 
 
 async def test_a_first_write_on_a_reset_connection_is_known_not_to_have_left(upstream: Upstream) -> None:
-    """The kernel refuses it, though the event loop has not heard of the reset: that is certain, and said."""
+    """The kernel refuses it, though the event loop has not heard of the reset: that is certain, and said.
+
+    Over TLS it is the event loop that writes, and hears of the refusal; we only hear that the connection has ended: unknown.
+    """
     connected, reset = threading.Event(), threading.Event()
 
     def resets(line: Line) -> None:
@@ -117,11 +126,17 @@ async def test_a_first_write_on_a_reset_connection_is_known_not_to_have_left(ups
     pool = _pool(upstream)
     connection = await pool.acquire()
     connection.begin(REQUEST, pool.upstream.timeouts)
+    await asyncio.sleep(0)  # so that the upstream has all of the handshake, where there is one
     connected.set()
     assert reset.wait(10)  # while the event loop stands still
 
-    with pytest.raises(BrokenPipeError):
+    if current().upstream_tls:
         connection.write_first(DATA)
+        with pytest.raises(UnsureError):
+            await connection.head()
+    else:
+        with pytest.raises(BrokenPipeError):
+            connection.write_first(DATA)
 
     assert b"" == bytes(upstream.lines[0].raw)
     pool.give_back(connection)

@@ -19,8 +19,7 @@ def _chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
-@pytest.mark.parametrize("keyed", [True, False], ids=["covered", "passed through"])
-@pytest.mark.parametrize("method", ["POST", "PATCH"])
+@pytest.mark.parametrize(("method", "keyed"), [("POST", True), ("PATCH", True), ("POST", False), ("GET", False)])
 def test_events_are_relayed_one_by_one(upstream: Upstream, port: int, records: Records, method: str, *, keyed: bool) -> None:
     """Each event is with the client before the next one exists, while the record is in flight."""
     client_has = threading.Semaphore(0)
@@ -48,7 +47,7 @@ def test_events_are_relayed_one_by_one(upstream: Upstream, port: int, records: R
         end = client.exactly(5)
         after = records.phase(key)
 
-    assert ("executed" if keyed else "bypassed") == outcome(head)
+    assert ("executed" if keyed else "" if method == "GET" else "bypassed") == outcome(head)
     assert [b"chunked"] == head.values("transfer-encoding")
     assert [] == head.values("content-length")
     assert ["in_flight" if keyed else None] * 5 == during
@@ -216,3 +215,76 @@ def test_an_event_stream_that_refuses_frees_the_key_at_its_end(upstream: Upstrea
         (status(one), outcome(one), one.body) for one in (first, second)
     ]
     assert "completed" == records.phase(key)
+
+
+@pytest.mark.parametrize("framing", ["Content-Length: 50", "Transfer-Encoding: chunked"])
+def test_an_upload_is_passed_on_piece_by_piece(upstream: Upstream, port: int, framing: str) -> None:
+    """Without a key each piece of a body is with the upstream before the next one exists, in the client's framing."""
+    chunked = framing.startswith("Transfer")
+    upstream_has = threading.Semaphore(0)
+    arrived = []
+
+    def takes_pieces(line: Line) -> None:
+        line.request_head()
+        for _ in range(5):
+            arrived.append(line.exactly(15 if chunked else 10))
+            upstream_has.release()
+        if chunked:
+            arrived.append(line.exactly(5))
+        line.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        line.wait_for_end()
+
+    upstream.plays(takes_pieces)
+    pieces = [_chunk(b"piece %d..\n" % number) if chunked else b"piece %d..\n" % number for number in range(5)]
+    with Client(port) as client:
+        client.send(request("PUT", "/file", framing))
+        for piece in pieces:
+            client.send(piece)
+            assert upstream_has.acquire(timeout=10)
+        client.send(b"0\r\n\r\n" if chunked else b"")
+        answer = client.message()
+
+    assert (200, b"ok") == (status(answer), answer.body)
+    assert [framing.partition(": ")[2].encode()] == upstream.requests[0].values(framing.partition(":")[0])
+    assert pieces + ([b"0\r\n\r\n"] if chunked else []) == arrived
+
+
+SIZE = 5_000_000
+ENDS = {
+    "a length": b"Content-Length: %d\r\nConnection: close\r\n\r\n%b" % (SIZE, bytes(SIZE)),
+    "chunks": b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n%b0\r\n\r\n" % _chunk(bytes(SIZE)),
+    "the end of the connection": b"\r\n" + bytes(SIZE),
+}
+
+
+@pytest.mark.parametrize("keyed", [True, False], ids=["covered", "passed through"])
+@pytest.mark.parametrize("framing", ENDS)
+def test_an_upstream_that_has_hung_up_leaves_a_whole_body(
+    upstream: Upstream, port: int, records: Records, framing: str, *, keyed: bool
+) -> None:
+    """It has said all and is gone while the client takes its time over the half of it, and still the client gets all."""
+    client_has_half = threading.Event()
+
+    def says_all_and_goes(line: Line) -> None:
+        line.request()
+        line.send(b"HTTP/1.1 201 Created\r\n" + ENDS[framing])
+        client_has_half.wait(10)
+
+    upstream.plays(says_all_and_goes)
+    key = new_key()
+    with Client(port) as client:
+        client.send(request("POST", "/file", "Host: small", body=b"1", key=key if keyed else None))
+        head = client.head()
+        chunked = bool(head.values("transfer-encoding"))
+        taken = 0 if chunked else len(client.exactly(SIZE // 2))
+        while chunked and taken < SIZE // 2:
+            taken += len(client.exactly(int(client.until(b"\r\n"), 16) + 2)) - 2
+        client_has_half.set()
+        while chunked and (size := int(client.until(b"\r\n"), 16)):
+            taken += len(client.exactly(size + 2)) - 2
+        taken += 0 if chunked else len(client.exactly(SIZE - taken))
+    retry = ask(port, request("POST", "/file", "Host: small", body=b"1", key=key)) if keyed else None
+
+    assert (201, SIZE) == (status(head), taken)
+    assert ("completed" if keyed else None) == records.phase(key)
+    assert retry is None or (409, "response-unavailable", "yes", "never") == problem(retry)

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import select
 import sqlite3
 import threading
 from collections.abc import Iterator
 
 import pytest
 
-from tests.processes import proxy
 from tests.servers import RedisServer, redis_server
 from tests.wire.client import Client, ask, new_key, outcome, problem, request, status
+from tests.wire.combination import Combination, wired
 from tests.wire.conftest import Records
 from tests.wire.upstream import Line, Upstream, answers, nothing
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 A_WHILE = 0.3
 """Seconds. What must not happen has so long to happen; a test that passes does not depend on it."""
-
-
-def _silent(client: Client) -> bool:
-    """Whether the client hears nothing for a while."""
-    return not select.select([client.sock], [], [], A_WHILE)[0]
 
 
 def test_the_record_is_in_flight_when_the_request_arrives(upstream: Upstream, port: int, records: Records) -> None:
@@ -51,7 +45,7 @@ def test_nothing_leaves_before_the_claim_is_stored(upstream: Upstream, port: int
     with Client(port) as client:
         lock = records.lock()
         client.send(request("POST", "/charges", body=b"amount=1", key=key))
-        silent = _silent(client)
+        silent = client.silent(A_WHILE)
         lines = list(upstream.lines)
         lock.close()
         answer = client.message()
@@ -104,7 +98,7 @@ def test_nothing_is_replied_before_the_settlement_is_stored(
     with Client(port) as client:
         client.send(request("POST", "/charges", body=b"amount=1", key=key))
         assert answered.wait(10)
-        silent = _silent(client)
+        silent = client.silent(A_WHILE)
         locked[0].close()
         reply = client.message()
 
@@ -121,7 +115,7 @@ def redis() -> Iterator[RedisServer]:
 
 
 @pytest.fixture(scope="module")
-def behind() -> Iterator[Upstream]:
+def behind(combination: Combination) -> Iterator[Upstream]:
     """The upstream of the two proxies."""
     upstream = Upstream()
     yield upstream
@@ -131,8 +125,8 @@ def behind() -> Iterator[Upstream]:
 @pytest.fixture(scope="module")
 def pair(redis: RedisServer, behind: Upstream) -> Iterator[tuple[int, int]]:
     """Two proxies on one Redis: their ports."""
-    arguments = ("--upstream", behind.url, "--store", redis.url)
-    with proxy(*arguments) as one, proxy(*arguments) as other:
+    settings = {"upstreams": {"behind": {"url": behind.url}}, "store": {"url": redis.url}}
+    with wired(settings) as one, wired(settings) as other:
         yield one.port, other.port
 
 
@@ -178,11 +172,11 @@ def test_nothing_leaves_or_returns_past_a_redis_that_does_not_answer(
     with Client(pair[0]) as client:
         redis.pause()
         client.send(request("POST", "/charges", body=b"amount=1", key=key))
-        silent = [_silent(client)]
+        silent = [client.silent(A_WHILE)]
         lines = list(behind.lines)
         redis.resume()
         assert paused.wait(10)
-        silent.append(_silent(client))
+        silent.append(client.silent(A_WHILE))
         redis.resume()
         answer = client.message()
 

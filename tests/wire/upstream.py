@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeAlias
 
 from tests.wire.bytestream import PATIENCE, ByteStream, Message
+from tests.wire.combination import current, server_context
 
 
 class Line(ByteStream):
@@ -49,9 +51,10 @@ def nothing(line: Line) -> None:
 
 
 class Upstream:
-    """Listens on a loopback port; each connection is played by a thread."""
+    """Listens on a loopback port; each connection is played by a thread. With TLS as the combination in use says."""
 
     def __init__(self, port: int = 0) -> None:
+        self._combination = current()
         self._listening = socket.create_server(("127.0.0.1", port), backlog=1024)
         self.port: int = self._listening.getsockname()[1]
         self._play: Play = nothing
@@ -68,10 +71,11 @@ class Upstream:
     @property
     def url(self) -> str:
         """Its address."""
-        return f"http://127.0.0.1:{self.port}"
+        return f"{self._combination.scheme}://127.0.0.1:{self.port}"
 
     def plays(self, play: Play) -> None:
         """From now on, on new connections; those that are open are ended, and what was recorded is forgotten."""
+        assert self._combination == current(), "a fixture that makes an upstream must itself ask for `combination`"
         self.hang_up()
         with self._changed:
             self._play = play
@@ -83,8 +87,7 @@ class Upstream:
         with self._changed:
             playing = dict(self._open)
         for line, thread in playing.items():
-            with suppress(OSError):
-                line.sock.shutdown(socket.SHUT_RDWR)
+            line.cut()
             thread.join(PATIENCE)
         with self._changed:
             found, self.errors = self.errors, []
@@ -128,6 +131,10 @@ class Upstream:
                 sock, _ = self._listening.accept()
             except OSError:
                 return
+            if self._combination.upstream_tls:
+                sock = server_context().wrap_socket(
+                    sock, server_side=True, do_handshake_on_connect=False, suppress_ragged_eofs=False
+                )
             with self._changed:
                 line = Line(sock, self)
                 thread = threading.Thread(target=self._run, args=(line, self._play), daemon=True)
@@ -138,8 +145,10 @@ class Upstream:
 
     def _run(self, line: Line, play: Play) -> None:
         try:
+            if isinstance(line.sock, ssl.SSLSocket):
+                line.sock.do_handshake()
             play(line)
-        except (EOFError, ConnectionError):
+        except (EOFError, ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError):
             pass
         except BaseException as exc:  # noqa: BLE001 - told to the test by hang_up
             if line.sock.fileno() >= 0:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.process.asking import configuration, eventually
-from tests.processes import Program, proxy, scratch
+from tests.process.asking import eventually
+from tests.processes import Program, scratch
+from tests.wire.combination import wired
 from tests.wire.conftest import Records
 
 
@@ -45,6 +46,5 @@ def watched(settings: Mapping[str, object]) -> Iterator[Watched]:
     """A proxy with these settings and a SQLite file of its own, ended with the context."""
     with scratch() as directory:
         file, log = directory / "records.db", directory / "log"
-        arguments = configuration(directory, {**settings, "store": {"url": f"sqlite:///{file}"}})
-        with proxy(*arguments, log=log) as program:
+        with wired({**settings, "store": {"url": f"sqlite:///{file}"}}, log=log) as program:
             yield Watched(program, log, Records(file))

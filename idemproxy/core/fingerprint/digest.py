@@ -10,7 +10,8 @@ Version 1 is `v1:` and the SHA-256, in base64url without padding, of seven netst
 6. the codings that are still on it, empty for all but `bytes`;
 7. the body in that form.
 
-Nothing else of the request enters. A body that is not well formed for its type is compared as bytes, which can only make
+Nothing else of the request enters. A Content-Encoding is undone only for this: a gzip header holds a time stamp, and compressors
+differ, so the same content seldom has the same encoded bytes on a second try. A body that is not well formed for its type is compared as bytes, which can only make
 two requests differ that might be called the same, never the reverse. What is written here must not change under this
 version: a store may hold fingerprints from before.
 """
@@ -20,7 +21,7 @@ from __future__ import annotations
 from base64 import urlsafe_b64encode
 from hashlib import sha256
 
-from idemproxy.core.fingerprint.coding import names, undo
+from idemproxy.core.coding import names, undo
 from idemproxy.core.fingerprint.form import canonical_form
 from idemproxy.core.fingerprint.frame import framed, framed_list
 from idemproxy.core.fingerprint.json_form import canonical_json

@@ -1,0 +1,99 @@
+"""The client's body, taken as it comes, and the patience with which it is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from time import monotonic
+from typing import TYPE_CHECKING, Final, cast
+
+from aiohttp import web
+
+from idemproxy.core.message import Request, field_values
+from idemproxy.core.problem import Slug, problem
+from idemproxy.proxy.inbound import RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from idemproxy.core.policy import Route
+    from idemproxy.proxy.inbound import Covered
+    from idemproxy.server import ServerConnection
+
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class SlowError(Exception):
+    """The client sent nothing for too long, or too little; the message says which."""
+
+
+class Intake:
+    """A body on its way in. Only the time in which a piece was waited for counts against the client, not that of its way on."""
+
+    def __init__(self, http: web.BaseRequest, patience: float, clock: Callable[[], float] = monotonic) -> None:
+        self._content = http.content
+        self._patience = patience
+        self._rate = cast("ServerConnection", http.protocol).limits.min_rate
+        self._clock = clock
+        self._waited = 0.0
+        self._size = 0
+
+    async def take(self) -> bytes:
+        """The next piece, b"" at the end. Raises SlowError, and RequestPayloadError when the body is broken.
+
+        No silence may last for `patience` seconds; and all of them together may not last longer than that, and than what has
+        come would take at the least rate.
+        """
+        if self._content.is_eof():
+            return self._content.read_nowait()  # it was all here, as is usual: no need for a timer
+        left = self._patience + self._size / self._rate - self._waited
+        began = self._clock()
+        try:
+            async with asyncio.timeout(min(self._patience, left)):
+                piece = await self._content.readany()
+        except TimeoutError as exc:
+            if left < self._patience:
+                raise SlowError(f"The request body came at less than {self._rate} bytes/s, so nothing was sent.") from exc
+            raise SlowError(f"Nothing of the request body came for {self._patience:g} s, so nothing was sent.") from exc
+        self._waited += self._clock() - began
+        self._size += len(piece)
+        return piece
+
+
+async def read_body(http: web.BaseRequest, covered: Covered, patience: float) -> Request:
+    """The request with its body. Raises RefusedError when it is too long, too slow or broken; nothing is stored by then.
+
+    `patience`: how many seconds may pass without any of it.
+    """
+    route = covered.route
+    limit = route.policy.max_request_body
+    if (http.content_length or 0) > limit:
+        raise _too_large(route)
+    await answer_expectation(http, covered.request)
+    intake = Intake(http, patience)
+    pieces = []
+    size = 0
+    try:
+        while piece := await intake.take():
+            size += len(piece)
+            if size > limit:
+                raise _too_large(route)
+            pieces.append(piece)
+    except SlowError as exc:
+        raise RefusedError(problem(Slug.BAD_REQUEST, str(exc), status=408), route.name, close=True) from exc
+    except web.RequestPayloadError as exc:
+        detail = "The request body is broken off or wrongly framed, so nothing was sent."
+        raise RefusedError(problem(Slug.BAD_REQUEST, detail), route.name, close=True) from exc
+    return replace(covered.request, body=b"".join(pieces))
+
+
+def _too_large(route: Route) -> RefusedError:
+    detail = f"The request body exceeds {route.policy.max_request_body} bytes, so nothing was sent."
+    return RefusedError(problem(Slug.BODY_TOO_LARGE, detail), route.name, close=True)
+
+
+async def answer_expectation(http: web.BaseRequest, request: Request) -> None:
+    """Tell a client that waits for it to send its body (RFC 9110, section 10.1.1); the decision to take it has been made."""
+    expected = any(value.lower() == b"100-continue" for value in field_values(request.fields, b"expect"))
+    if expected and http.version.minor:  # an HTTP/1.0 client would take it for the answer
+        await http.writer.write(_CONTINUE)
