@@ -222,7 +222,7 @@ async def _measure(watched: Watched, rounds: int, seconds: float) -> bool:
 
 async def _ending(watched: Watched, address: Address) -> bool:
     """Leave slow ones alone, and print how they end."""
-    await until_idle(watched, 0, 6.0)  # longer than connections to the upstream are kept
+    await asyncio.sleep(6.0)  # longer than connections to the upstream are kept
     descriptors, asked = watched.descriptors().total(), claims(watched)
     async with slow_senders(watched, address) as dripping:
         done, waiting = await asyncio.wait(dripping, timeout=90)
@@ -241,8 +241,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Exit codes: 0 the ratio is at most 2 and nothing is left, 1 something is not so, or failed, 2 wrong arguments.
     """
     parser = argparse.ArgumentParser(prog="python -m bench.slow_senders", description="What slow senders cost everybody else.")
-    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="with, and as many without (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=10.0, metavar="N", help="for each round (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="with, and as many without (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=6.0, metavar="N", help="for each round (default: %(default)s)")
     parsed = parser.parse_args(arguments)
     if not sys.platform.startswith("linux"):
         parser.error("it reads /proc, so it needs Linux")

@@ -8,31 +8,27 @@ anyone (close_notify: RFC 8446, section 6.1).
 from __future__ import annotations
 
 import ssl
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    import asyncio
+from typing import Final
 
 _PIECE: Final = 64 * 1024
 
 
-def held_back(transport: asyncio.BaseTransport) -> bytes:
+def held_back(tls: ssl.SSLObject | None) -> bytes:
     """The next of what came over TLS and was not handed on, since reading is paused; b"" when there is none, and without TLS."""
-    return _read(transport, _PIECE) or b""
+    return _read(tls, _PIECE) or b""
 
 
-def in_order(transport: asyncio.BaseTransport) -> bool:
+def in_order(tls: ssl.SSLObject | None) -> bool:
     """Whether the other side, which has ended the connection, has said all; to be asked when nothing is held back."""
-    return transport.get_extra_info("ssl_object") is None or _read(transport, 1) is None
+    return tls is None or _read(tls, 1) is None
 
 
-def _read(transport: asyncio.BaseTransport, size: int) -> bytes | None:
+def _read(tls: ssl.SSLObject | None, size: int) -> bytes | None:
     """Deciphered bytes; b"" when there are none for now, and None behind the goodbye."""
-    deciphering: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
-    if deciphering is None:
+    if tls is None:
         return b""
     try:
-        return deciphering.read(size) or None
+        return tls.read(size) or None
     except ssl.SSLZeroReturnError:
         return None
     except ssl.SSLError:  # it wants more, or the event loop will find out what is wrong

@@ -8,27 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 import sys
 from collections.abc import Callable
-from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
-from uuid import uuid4
+from typing import Any, Final
 
-import orjson
 from aiohttp import StreamReader, web
 from aiohttp.http import HttpProcessingError, RawRequestMessage
 
 from idemproxy.core.problem import Problem, Slug, problem
 from idemproxy.goodbye import held_back, in_order
 from idemproxy.server_framing import UNREADABLE, ClientLimits, Framing, UnreadableError
-
-if TYPE_CHECKING:
-    from aiohttp.abc import AbstractStreamWriter
+from idemproxy.server_refusal import Note, Refusal
 
 _log = logging.getLogger("idemproxy")
-
-Note: TypeAlias = Callable[[Problem, int], bytes]
-"""Is told of each problem document that is written here, with the length of its body; gives field lines of its own to add."""
 
 _CLIENTS_FAULTS: Final = (HttpProcessingError, web.RequestPayloadError)
 
@@ -52,10 +45,6 @@ _FAULT: Final = problem(
     status=500,
     error="proxy_internal_error",
 )
-
-
-_ALLOW: Final = b"Allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
-"""Not all methods that go through, but those that RFC 9110 and RFC 5789 have, less the one that was refused, and TRACE."""
 
 
 def _slow(limits: ClientLimits) -> Problem:
@@ -126,6 +115,7 @@ class ServerConnection(web.RequestHandler):
         """Whether anything came since this was last False, and was not read."""
         self._ended: asyncio.Future[None] | None = None
         """Of a connection that nobody reads any more: its end."""
+        self._tls: ssl.SSLObject | None = None
         self._inlet: StreamReader | None = None
         """Where the client's bytes go when the connection has left HTTP."""
 
@@ -158,16 +148,16 @@ class ServerConnection(web.RequestHandler):
         if self._inlet is None:
             super().eof_received()
             return None
-        if self.transport is not None and in_order(self.transport):
+        if in_order(self._tls):
             self._inlet.feed_eof()
-        return self.ssl_context is None
+        return self._tls is None
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Tell whoever serves a request, or reads what nobody heeds; what was said before an end in order still goes on."""
-        if self._inlet is not None and self.transport is not None and self.ssl_context is not None:
+        if self._inlet is not None and self._tls is not None:
             self._take_held_back(self._inlet)
             self.eof_received()
-        is_reset = exc is not None and self.ssl_context is None  # within TLS all was said before its goodbye
+        is_reset = exc is not None and self._tls is None  # within TLS all was said before its goodbye
         if self._inlet is not None and self._inlet.is_eof() and not is_reset and self._task_handler is not None:
             self._loop.call_later(self.limits.linger_seconds, self._task_handler.cancel)
             self._task_handler = None  # or aiohttp would cancel it at once
@@ -185,12 +175,13 @@ class ServerConnection(web.RequestHandler):
             super()._resume_transport_reading()
 
     def _take_held_back(self, inlet: StreamReader) -> None:
-        while self.transport is not None and (data := held_back(self.transport)):
+        while data := held_back(self._tls):
             inlet.feed_data(data)
 
     def divert(self) -> StreamReader:
         """Leave HTTP: what the client sent behind the request that is being served, and all that comes, unread here."""
         self._inlet = inlet = StreamReader(self, _INLET, loop=self._loop)
+        self._tls = None if self.transport is None else self.transport.get_extra_info("ssl_object")
         self._upgraded = True  # what is paused from now on is the transport alone, and no parser
         tail, self._message_tail, self._rest = self._message_tail + self._rest, b"", b""
         if tail:
@@ -310,14 +301,14 @@ class ServerConnection(web.RequestHandler):
                 _log.error("a fault of this proxy", exc_info=exc)
         if has_left or request.writer.output_size:
             raise ConnectionResetError("nobody is there to answer, or the answer has begun already")
-        return _Refusal(found, self._note)
+        return Refusal(found, self._note)
 
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
         """Write a response. The one of its own in which aiohttp echoes a field is replaced."""
         if isinstance(resp, web.HTTPExpectationFailed):
-            resp = _Refusal(_UNEXPECTED, self._note)
+            resp = Refusal(_UNEXPECTED, self._note)
         if self._upgraded and not self._messages and self._inlet is None and self._parser is not None:
             self._read_on()
         finished = await super().finish_response(request, resp, start_time)
@@ -359,39 +350,3 @@ class ServerConnection(web.RequestHandler):
         """Log what aiohttp has to say of a fault; a body that breaks when nobody reads it any more is none."""
         if not isinstance(options.get("exc_info"), _CLIENTS_FAULTS):
             super().log_exception(*args, **options)
-
-
-class _Refusal(web.StreamResponse):
-    """A problem document, whole, and the end of the connection.
-
-    aiohttp would speak HTTP/1.0 to what it could not read, and name itself and its version.
-    """
-
-    def __init__(self, found: Problem, note: Note) -> None:
-        super().__init__()
-        self._found = found
-        self._note = note
-
-    @property
-    def keep_alive(self) -> bool:
-        """No request follows on this connection."""
-        return False
-
-    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
-        """Write it."""
-        body = orjson.dumps(self._found.document(uuid4().urn))
-        written = b"" if request.method == "HEAD" else body
-        lines = (
-            b"HTTP/1.1 %d %b" % (self._found.status, HTTPStatus(self._found.status).phrase.encode("ascii")),
-            b"Content-Type: application/problem+json",
-            b"Cache-Control: no-store",
-            *([_ALLOW] if self._found.status == HTTPStatus.METHOD_NOT_ALLOWED else []),
-            b"Proxy-Status: %b" % self._found.proxy_status(),
-            b"%bContent-Length: %d" % (self._note(self._found, len(written)), len(body)),
-            b"Connection: close\r\n\r\n",
-        )
-        await request.writer.write(b"\r\n".join(lines) + written)
-        return None
-
-    async def write_eof(self, data: bytes = b"") -> None:
-        """Nothing is left to write."""

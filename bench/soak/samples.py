@@ -43,9 +43,7 @@ class Sample:
 
 
 _COLUMNS: Final = tuple(
-    (each.name, max(8, len(each.name) + 2), 1 if each.type == "float" else 0)
-    for each in fields(Sample)
-    if each.name != "quiet"
+    (each.name, max(8, len(each.name) + 2), 1 if each.type == "float" else 0) for each in fields(Sample) if each.name != "quiet"
 )
 HEADING: Final = "".join(f"{name:>{width}}" for name, width, _ in _COLUMNS)
 

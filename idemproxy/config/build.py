@@ -8,8 +8,16 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from idemproxy.config import units, values
-from idemproxy.config.settings import ListenerTls, Settings, StoreSettings
-from idemproxy.config.shape import ConfigurationShape, FingerprintShape, ProbeShape, RouteShape, StampShape, UpstreamShape
+from idemproxy.config.settings import ListenerTls, Settings, StoreDurability, StoreSettings, StoreTls
+from idemproxy.config.shape import (
+    ConfigurationShape,
+    FingerprintShape,
+    ProbeShape,
+    RouteShape,
+    StampShape,
+    StoreShape,
+    UpstreamShape,
+)
 from idemproxy.core.fingerprint import FingerprintRule
 from idemproxy.core.key import KeyRule
 from idemproxy.core.policy import REPLAY_DENIED, OutcomeRule, Policy, Route, Timeouts, Upstream, UpstreamTls, compile_path
@@ -33,7 +41,7 @@ def build(
     return Settings(
         listen=values.read_address(shape.listen),
         admin=values.read_address(shape.admin.listen),
-        store=StoreSettings(store_url, shape.store.prefix),
+        store=store_settings(shape.store, store_url),
         upstreams=MappingProxyType({name: _upstream(name, said) for name, said in shape.upstreams.items()}),
         routes=tuple(map(_route, shape.routes or ())),
         profiles=profiles,
@@ -46,6 +54,20 @@ def build(
         spool=Path(shape.spool.directory),
         drain=units.seconds(shape.drain),
         warnings=warnings,
+    )
+
+
+def store_settings(said: StoreShape, url: str) -> StoreSettings:
+    """A store as it is opened; `url` with its password, wherever that lies."""
+    tls, durability = said.tls, said.durability
+    return StoreSettings(
+        url,
+        said.prefix,
+        tls=StoreTls() if tls is None else StoreTls(tls.ca_file, tls.certificate_file, tls.key_file),
+        durability=StoreDurability()
+        if durability is None
+        else StoreDurability(durability.replicas, durability.aof, units.confirmation_seconds(durability.timeout)),
+        accepted_risks=frozenset(said.accept_risk),
     )
 
 

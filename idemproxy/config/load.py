@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from pydantic import BaseModel
 
 from idemproxy.config import source, values
-from idemproxy.config.build import build, upstream_tls
+from idemproxy.config.build import build, store_settings, upstream_tls
 from idemproxy.config.certificates import CertificateError, client_context, validity
 from idemproxy.config.check import check, warnings
 from idemproxy.config.effective import STORE_URL, fill_in
@@ -79,12 +79,13 @@ def load(
     fitted = fit(document)
     fitted = replace(fitted, shape=_with_absolute_files(fitted.shape, path.parent if path else Path()))
     store_url = _read_secret(document, ("store", "url_file"), fitted.shape.store.url_file)
+    store_password = _read_secret(document, ("store", "password_file"), fitted.shape.store.password_file)
     key_secret = _read_secret(document, ("key_secret_file",), fitted.shape.key_secret_file)
     admin_token = _read_secret(document, ("admin", "token_file"), fitted.shape.admin.token_file)
     doubts: list[str] = []
     if document.whole:
         check(fitted, document)
-        _check_store(document, fitted, store_url, why_no_store)
+        _check_store(document, fitted, store_url, store_password, why_no_store)
         doubts = _check_certificates(document, fitted)
     if document.problems:
         raise ConfigurationError(document.problems)
@@ -93,7 +94,7 @@ def load(
     settings = build(
         shape,
         profiles,
-        store_url=store_url or shape.store.url or STORE_URL,
+        store_url=values.with_password(store_url or shape.store.url or STORE_URL, store_password),
         key_secret=None if secret is None else secret.encode("utf-8"),
         admin_token=None if admin_token is None else admin_token.encode("ascii"),
         warnings=(*warnings(shape), *doubts),
@@ -169,13 +170,20 @@ def _read_secret(document: source.Document, trail: Trail, named: str | None) -> 
 
 
 def _check_store(
-    document: source.Document, fitted: Fitted, from_file: str | None, why_no_store: Callable[[StoreSettings], str | None]
+    document: source.Document,
+    fitted: Fitted,
+    from_file: str | None,
+    password: str | None,
+    why_no_store: Callable[[StoreSettings], str | None],
 ) -> None:
     """Ask the store about its settings, where they could be read."""
     said = fitted.shape.store
     is_known = from_file is not None or said.url_file is None
     if is_known and fitted.is_sure(("store", "url"), ("store", "prefix")):
-        reason = why_no_store(StoreSettings(from_file or said.url or STORE_URL, said.prefix))
+        url = from_file or said.url or STORE_URL
+        if password is not None and values.has_password(url):
+            document.complain(("store", "password_file"), "stands beside a password in the store's URL: keep one of the two")
+        reason = why_no_store(store_settings(said, values.with_password(url, password)))
         if reason is not None and from_file is None:
             document.complain(("store", "url"), reason)
         elif reason is not None:

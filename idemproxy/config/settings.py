@@ -24,11 +24,32 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
-class StoreSettings:
-    """The store's URL, and the prefix of its keys where it shares a server."""
+class StoreTls:
+    """Paths of PEM files for TLS towards a store; None is the usual."""
 
-    url: str
+    ca_file: str | None = None
+    certificate_file: str | None = None
+    key_file: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreDurability:
+    """When a write to a store counts: on so many replicas, and on disk; `timeout` in seconds."""
+
+    replicas: int = 0
+    aof: bool = False
+    timeout: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """The store's URL, the prefix of its keys where it shares a server, and what is asked and accepted of that."""
+
+    url: str = field(repr=False)
     prefix: str = "idemproxy:"
+    tls: StoreTls = StoreTls()
+    durability: StoreDurability = StoreDurability()
+    accepted_risks: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ _NUMBER_AND_UNIT = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?) ?([^0-9\s]*)")
 # Hundred years: stores count microseconds since 1970 in 63 bits, and a typing error must not overflow them.
 _LONGEST: Final = Decimal(36_500) * _SECONDS["d"]
 _LEASE_MINIMUM: Final = 3.0
+_CONFIRMATION_MAXIMUM: Final = 1.0
 
 
 def seconds(value: object) -> float:
@@ -48,6 +49,14 @@ def lease_seconds(value: object) -> float:
     duration = seconds(value)
     if duration < _LEASE_MINIMUM:
         raise ValueError(f"{value!r} is too short: a lease is renewed every third of it, so at least 3s")
+    return duration
+
+
+def confirmation_seconds(value: object) -> float:
+    """How long a confirmation of the store may take, in seconds; it must end well before the operation's own deadline."""
+    duration = positive_seconds(value)
+    if duration > _CONFIRMATION_MAXIMUM:
+        raise ValueError(f"{value!r} is too long: an operation of the store is given up after 2s, so at most 1s")
     return duration
 
 

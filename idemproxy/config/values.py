@@ -10,7 +10,7 @@ import re
 from base64 import b64encode
 from ipaddress import IPv4Network, IPv6Network
 from typing import Final, NamedTuple
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from idemproxy.config.problem import did_you_mean
 from idemproxy.config.settings import Address
@@ -20,7 +20,8 @@ from idemproxy.core.policy import EgressProxy, ForwardKey, compile_path
 UPSTREAM_NAME: Final = r"[a-z0-9][a-z0-9_-]*"
 ROUTE_NAME: Final = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
 KEY_HEADER: Final = "Idempotency-Key"
-STORE_SCHEMES: Final = ("sqlite", "redis", "unix", "memory")
+_REDIS: Final = ("redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster", "unix")
+STORE_SCHEMES: Final = ("sqlite", *_REDIS, "memory")
 
 # RFC 9110, section 5.6.2.
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
@@ -126,18 +127,35 @@ def check_store_url(text: str) -> None:
     if scheme not in STORE_SCHEMES:
         known = ", ".join(STORE_SCHEMES)
         raise ValueError(f"has the scheme {scheme!r}, and there are only {known}{did_you_mean(scheme, STORE_SCHEMES)}")
+    if "+" in scheme:
+        return  # several hosts, which only the store itself can read
     url, port = _split_url(text)
     match scheme:
         case _ if "password=" in url.query:
             raise ValueError("holds a password in its query: write user:password@ before the host")
         case "sqlite" if url.netloc or url.path in {"", "/", "//"} or url.query or url.fragment:
             raise ValueError("names no file: write sqlite:///file.db from the current directory, or sqlite:////absolute/file.db")
-        case "redis" if not _is_host(url.hostname or "") or port == 0 or not re.fullmatch(r"(/[0-9]*)?", url.path):
+        case "redis" | "rediss" if not _is_host(url.hostname or "") or port == 0 or not re.fullmatch(r"(/[0-9]*)?", url.path):
             raise ValueError("is incomplete: write redis://host:6379/0, with user:password@ before the host where needed")
         case "unix" if url.path in {"", "/"}:
             raise ValueError("names no socket: write unix:///path/to/socket")
         case "memory" if text != "memory://":
             raise ValueError("takes nothing after memory://")
+
+
+def has_password(url: str) -> bool:
+    """Whether a store's URL holds a password."""
+    return ":" in urlsplit(url).netloc.rpartition("@")[0]
+
+
+def with_password(url: str, password: str | None) -> str:
+    """A store's URL with a password that is kept apart from it."""
+    if password is None:
+        return url
+    scheme, _, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    user, _, hosts = authority.rpartition("@")
+    return f"{scheme}://{user}:{quote(password, safe='')}@{hosts}{slash}{path}"
 
 
 def check_token(text: str) -> None:

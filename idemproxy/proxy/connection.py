@@ -20,6 +20,7 @@ from idemproxy.goodbye import held_back, in_order
 from idemproxy.proxy.answer_reader import AnswerHead, AnswerReader
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable
 
     from idemproxy.core.message import Request
@@ -56,6 +57,7 @@ class Connection(asyncio.Protocol):
         self._writing_paused = False
         self._reading_paused = False
         self._plain_socket = -1
+        self._tls: ssl.SSLObject | None = None
         self._readable = select.poll()
         self._answer = AnswerReader(to_head=False)
         self._waiter: asyncio.Future[None] | None = None
@@ -242,7 +244,7 @@ class Connection(asyncio.Protocol):
 
     def _resume_reading(self) -> None:
         self._reading_paused = False
-        while not self._reading_paused and (data := held_back(self._transport)):
+        while not self._reading_paused and (data := held_back(self._tls)):
             self.data_received(data)
         if not self._reading_paused:
             self._transport.resume_reading()
@@ -287,7 +289,8 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         descriptor = transport.get_extra_info("socket").fileno()
         self._readable.register(descriptor, select.POLLIN)
-        if transport.get_extra_info("ssl_object") is None:
+        self._tls = transport.get_extra_info("ssl_object")
+        if self._tls is None:
             self._plain_socket = descriptor
         else:
             self._transport.set_write_buffer_limits(_HIGH_WATER)  # eight times as much else: what is given cannot be taken back
@@ -310,7 +313,7 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """The upstream says no more; in a tunnel it may still listen."""
-        if not in_order(self._transport):
+        if not in_order(self._tls):
             return False  # the end may be anybody's on the way: what is delimited by it is not whole, as `connection_lost` tells
         self._answer.end_of_connection()
         self._wake()
@@ -326,17 +329,17 @@ class Connection(asyncio.Protocol):
         self._resume_writer()
 
     def _hear_last_words(self) -> None:
-        """Read what is here, where the transport failed in writing before it read that, or dropped it while reading was paused."""
+        """Read what is here, where the transport failed in writing before it read that, or dropped it as reading was paused."""
         answer = self._answer
         with suppress(OSError):
             while not answer.finished and (data := self._last_piece()):
                 answer.feed(data)
-        if self._plain_socket < 0 and in_order(self._transport):
+        if self._plain_socket < 0 and in_order(self._tls):
             answer.end_of_connection()
 
     def _last_piece(self) -> bytes:
         if self._plain_socket < 0:
-            return held_back(self._transport)
+            return held_back(self._tls)
         return b"" if self._reading_paused else os.read(self._plain_socket, _HIGH_WATER)
 
     def pause_writing(self) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
 
 from idemproxy.config.settings import StoreSettings
-from idemproxy.store.base import Store, StoreError
+from idemproxy.store.base import Store
 from idemproxy.store.base_host import host_clock
 
 
@@ -19,30 +18,42 @@ def open_store(settings: StoreSettings) -> Store:
             from idemproxy.store.sqlite import SqliteStore  # noqa: PLC0415
 
             return SqliteStore(rest.removeprefix("/"), clock=host_clock())
-        case "redis" | "unix":
-            from idemproxy.store.redis import RedisStore  # noqa: PLC0415
-
-            return RedisStore(settings.url, prefix=settings.prefix)
         case "memory":
             from idemproxy.store.memory import MemoryStore  # noqa: PLC0415
 
             return MemoryStore(_now)
         case _:
-            raise StoreError(f"store.url: no store is called {scheme!r}")
+            return _redis(settings)
+
+
+def _redis(settings: StoreSettings) -> Store:
+    from idemproxy.store.redis import RedisStore  # noqa: PLC0415
+    from idemproxy.store.redis_durability import Durability  # noqa: PLC0415
+    from idemproxy.store.redis_endpoint import TlsFiles  # noqa: PLC0415
+
+    asked, tls = settings.durability, settings.tls
+    return RedisStore(
+        settings.url,
+        prefix=settings.prefix,
+        durability=Durability(asked.replicas, asked.aof, asked.timeout),
+        tls=TlsFiles(tls.ca_file, tls.certificate_file, tls.key_file),
+    )
 
 
 def store_name(settings: StoreSettings) -> str:
     """What tells a store from others of this host: its URL without credentials, in one spelling, and the prefix."""
-    parts = urlsplit(settings.url)
-    database = parse_qs(parts.query).get("db", [""])[0]
-    match parts.scheme:
+    scheme, _, rest = settings.url.partition("://")
+    match scheme:
         case "sqlite":
-            place = str(Path(settings.url.partition("://")[2].removeprefix("/")).absolute())
-        case "redis":
-            place = f"{parts.hostname}:{parts.port or 6379}/{int(database or parts.path.strip('/') or 0)}"
+            place = str(Path(rest.removeprefix("/")).absolute())
+        case "memory":
+            place = ""
         case _:
-            place = f"{parts.path}/{int(database or 0)}"
-    return f"{parts.scheme}://{place}#{settings.prefix}"
+            from idemproxy.store.redis_url import read_url  # noqa: PLC0415
+
+            found = read_url(settings.url)
+            place = f"{found.shown}/{found.database}"
+    return f"{scheme}://{place}#{settings.prefix}"
 
 
 def _now() -> int:

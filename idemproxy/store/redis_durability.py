@@ -32,9 +32,9 @@ class Durability:
         """Whether anything is: without, a write counts as soon as the server has it."""
         return self.aof or self.replicas > 0
 
-    def command(self) -> bytes:
-        """Asks how many hold what was written so far, as soon as enough do, or when the time is over."""
-        milliseconds = b"%d" % max(1, round(self.timeout * 1000))
+    def command(self, seconds: float) -> bytes:
+        """Asks how many hold what was written so far, as soon as enough do, or when so much time is over."""
+        milliseconds = b"%d" % max(1, round(seconds * 1000))
         if self.aof:
             return packed(b"WAITAOF", b"1", b"%d" % self.replicas, milliseconds)
         return packed(b"WAIT", b"%d" % self.replicas, milliseconds)
@@ -53,7 +53,7 @@ class Durability:
             lacking.append("the server has not written it to its log file")
         if replicas < self.replicas:
             lacking.append(f"{replicas} of {self.replicas} replicas have it")
-        return f"{' and '.join(lacking)} after {self.timeout:g} s" if lacking else None
+        return f"{' and '.join(lacking)}" if lacking else None
 
 
 AS_CONFIGURED: Final = Durability()

@@ -5,8 +5,9 @@ the commands: that is what makes a command cost microseconds (a pooled connectio
 The price is that one stuck command blocks all behind it, so every command has a deadline, and the first one that passes
 ends the lane: all who wait are told that their reply is lost, and the connection is dropped.
 
-Where writes are to be confirmed (redis_durability), one question for that follows each write that holds any. The replies to
-writes are given out after its answer, all others as they come.
+Where writes are to be confirmed (redis_durability), one question for that follows what was sent, and the next one not before its
+answer. The replies to writes are given out after it, all others as they come; but the server answers nothing on this connection
+while it waits for replicas. So when they are away, it is asked to wait for no longer than they used to need.
 
 A caller that is cancelled abandons its future only. Its command is sent, and its reply is read in its place, so that
 nobody is given the reply of somebody else.
@@ -33,6 +34,13 @@ _PING: Final = packed(b"PING")
 _SECOND_LOOK: Final = 0.02
 """Seconds."""
 
+_LEAST_PATIENCE: Final = 0.02
+"""Seconds that replicas have at least, when they have just let one confirmation pass."""
+_GENEROUS: Final = 4
+"""How many times as long as they used to need they have then."""
+_FORGETTING: Final = 0.9
+"""What remains, with each confirmation, of the longest time that one took."""
+
 
 class _Asked(NamedTuple):
     """A command that has no reply yet; `future` is None for the lane's own question whether writes count."""
@@ -50,6 +58,9 @@ class Lane:
         self._durability = durability
         self._unconfirmed: list[tuple[asyncio.Future[Reply], Reply]] = []
         self._confirm_until = 0.0
+        self._confirming_since: float | None = None
+        self._patience = durability.timeout
+        self._usual = durability.timeout
         self._connection = connection
         self._address = address
         self._loop = asyncio.get_running_loop()
@@ -105,10 +116,10 @@ class Lane:
             await self._wanted.wait()
             self._wanted.clear()
             batch, self._outbox = self._outbox, []
-            if self._confirm_until:
-                batch.append(self._durability.command())
+            if self._confirm_until and self._confirming_since is None:
+                batch.append(self._durability.command(self._patience))
                 self._pending.append(_Asked(None, self._confirm_until, ()))
-                self._confirm_until = 0.0
+                self._confirm_until, self._confirming_since = 0.0, self._loop.time()
             # After a failure redis-py would connect anew by itself at the next send; there is none, since this task has ended.
             await self._connection.send_packed_command(batch, check_health=False)
 
@@ -146,6 +157,13 @@ class Lane:
             elif not future.done():
                 future.set_result(written)
         self._unconfirmed.clear()
+        took = self._loop.time() - (self._confirming_since or 0.0)
+        self._usual = max(took, self._usual * _FORGETTING) if why is None else self._usual
+        shortest = max(_LEAST_PATIENCE, _GENEROUS * self._usual)
+        self._patience = self._durability.timeout if why is None else min(self._durability.timeout, shortest)
+        self._confirming_since = None
+        if self._confirm_until:
+            self._wanted.set()
 
     def _watch_for(self, until: float) -> None:
         if self._watch is not None:

@@ -7,6 +7,7 @@ Exit code 1 when a test failed in any of them, or none was run.
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
@@ -34,11 +35,15 @@ def _run(name: str, report: Path, arguments: Sequence[str]) -> tuple[int, int, i
     print(f"== {name}", flush=True)  # noqa: T201 - so that it is known what the lines that follow are about
     started = time.monotonic()
     command = [sys.executable, "-m", "pytest", "tests/wire", "--wire", name, "--quiet", f"--junit-xml={report}", *arguments]
-    # As a child that is waited for, also on Ctrl-C, which it hears too: it ends the programs that it has started.
+    # Its end is waited for in any case, since it ends the programs that it has started. Ctrl-C it hears itself.
     with subprocess.Popen(command) as process:
         try:
             process.wait()
         except KeyboardInterrupt:
+            process.wait()
+            raise
+        except SystemExit:
+            process.send_signal(signal.SIGINT)
             process.wait()
             raise
     seconds = time.monotonic() - started
@@ -50,4 +55,5 @@ def _run(name: str, report: Path, arguments: Sequence[str]) -> tuple[int, int, i
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     sys.exit(main(sys.argv[1:]))

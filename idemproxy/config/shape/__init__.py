@@ -5,7 +5,7 @@ Values stay as people write them ("15s", "10MiB") and are only checked here, so 
 What is None was not said: `effective` fills it in.
 """
 
-from idemproxy.config.shape.file import ConfigurationShape
+from idemproxy.config.shape.file import ConfigurationShape, StoreShape
 from idemproxy.config.shape.route import (
     FingerprintShape,
     KeyShape,
@@ -30,5 +30,6 @@ __all__ = [
     "RouteShape",
     "ScopeShape",
     "StampShape",
+    "StoreShape",
     "UpstreamShape",
 ]

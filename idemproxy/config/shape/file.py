@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from idemproxy.config import values
-from idemproxy.config.shape.parts import Duration, Listen, Shape, Text, checked_text
+from idemproxy.config import units, values
+from idemproxy.config.shape.parts import DURATION, Duration, Listen, Shape, Text, checked, checked_text
 from idemproxy.config.shape.route import Limits, RouteShape, ScopeShape
 from idemproxy.config.shape.upstream import UpstreamShape
 
@@ -30,13 +30,42 @@ class ListenerTlsShape(Shape):
     """Its private key, without a passphrase, in PEM."""
 
 
+class StoreTlsShape(Shape):
+    """TLS towards Redis, for a URL that begins with rediss; the server's certificate and name are always verified."""
+
+    ca_file: Text | None = None
+    """Authorities to trust in the place of the system's, in PEM; relative to the configuration's directory."""
+    certificate_file: Text | None = None
+    """This proxy's own certificate, for a server that asks for one."""
+    key_file: Text | None = None
+    """Its private key, without a passphrase; default: in certificate_file."""
+
+
+class DurabilityShape(Shape):
+    """What must hold in Redis before a claim is granted, and before an answer counts as recorded."""
+
+    replicas: Annotated[int, Field(ge=0, le=10)] = 0
+    """How many replicas must have the write (WAIT). With one or more, no failover to them forgets an operation."""
+    aof: bool = False
+    """Whether the write must be on disk, on the server and on these replicas (WAITAOF; Redis 7.2, Valkey)."""
+    timeout: Annotated[str, checked(units.confirmation_seconds), DURATION] = "500ms"
+    """How long that may take, at most 1s: a claim that is not confirmed by then is given back, and nothing is sent."""
+
+
 class StoreShape(Shape):
     """Where records are kept."""
 
     url: Annotated[str, checked_text(values.check_store_url)] | None = Field(default=None, repr=False)
-    """sqlite:///file.db, redis://host:6379/0, unix:///path/to/socket, or memory:// for tests; default sqlite:///idemproxy.db."""
+    """sqlite:///file.db (default sqlite:///idemproxy.db), redis://host:6379/0, rediss:// with TLS, unix:///path/to/socket,
+    redis+sentinel://host:26379,host:26379/service/0, redis+cluster://host:6379,host:6379, or memory:// for tests."""
     url_file: Text | None = None
     """A file that holds the URL, for one with a password; relative to the configuration's directory."""
+    password_file: Text | None = None
+    """A file that holds the password alone, for a URL without one; relative to the configuration's directory."""
+    tls: StoreTlsShape | None = None
+    durability: DurabilityShape | None = None
+    accept_risk: tuple[Literal["eviction"], ...] = ()
+    """Faults of the server that are known and accepted. eviction: a full memory may forget operations, which then run again."""
     prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]{1,64}$")] = "idemproxy:"
     """What the names of all records begin with, in a store that is shared with other programs."""
 

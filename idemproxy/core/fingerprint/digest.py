@@ -11,9 +11,9 @@ Version 1 is `v1:` and the SHA-256, in base64url without padding, of seven netst
 7. the body in that form.
 
 Nothing else of the request enters. A Content-Encoding is undone only for this: a gzip header holds a time stamp, and compressors
-differ, so the same content seldom has the same encoded bytes on a second try. A body that is not well formed for its type is compared as bytes, which can only make
-two requests differ that might be called the same, never the reverse. What is written here must not change under this
-version: a store may hold fingerprints from before.
+differ, so the same content seldom has the same encoded bytes on a second try. A body that is not well formed for its type is
+compared as bytes, which can only make two requests differ that might be called the same, never the reverse. What is written here
+must not change under this version: a store may hold fingerprints from before.
 """
 
 from __future__ import annotations
