@@ -26,10 +26,9 @@ LEANS_ON: dict[str, tuple[str, ...]] = {
     "store/redis": ("core/", "store/base"),
     "store/spool": ("core/", "store/base"),
     "store/sqlite": ("core/", "store/base"),
-    "goodbye": (),
-    "server": ("core/", "goodbye"),
-    "proxy/": ("core/", "goodbye", "server", "store/base", "store/spool", "observe/"),
-    "admin/": ("core/", "server", "store/base", "observe/"),
+    "server/": ("core/",),
+    "proxy/": ("core/", "server/", "store/base", "store/spool", "observe/"),
+    "admin/": ("core/", "server/", "store/base", "observe/"),
     "demo/": (),
     "listening": ("config/certificates", "config/settings"),
     "lifecycle": ("core/", "store/", "observe/", "config/", "proxy/", "admin/", "listening"),
@@ -66,7 +65,7 @@ CORE_FORBIDDEN = {"asyncio", "socket", "time", "os", "logging", "random", "secre
 # Part -> the only libraries that it may import; a part that is not listed is bound by LIBRARY_HOMES alone.
 LIBRARIES_OF: dict[str, set[str]] = {
     "core/": {"jmespath"},
-    "server": {"aiohttp", "orjson"},
+    "server/": {"aiohttp", "orjson"},
     "observe/": {"orjson", "prometheus_client"},
     "store/base": set(),
     "store/compressed": {"zstandard"},
@@ -78,7 +77,7 @@ LIBRARIES_OF: dict[str, set[str]] = {
 }
 # Library -> the only parts that may import it.
 LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
-    "aiohttp": ("server", "proxy/", "admin/", "demo/"),
+    "aiohttp": ("server/", "proxy/", "admin/", "demo/"),
     "hiredis": ("store/redis",),
     "httptools": ("proxy/",),
     "prometheus_client": ("observe/metrics",),
@@ -86,7 +85,15 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "pydantic_core": ("config/",),
     "redis": ("store/redis",),
     "sqlite3": ("store/sqlite", "store/spool"),
-    "ssl": ("config/certificates", "listening", "lifecycle", "proxy/pool", "proxy/dialing", "goodbye"),
+    "ssl": (
+        "config/certificates",
+        "listening",
+        "lifecycle",
+        "proxy/pool",
+        "proxy/dialing",
+        "proxy/connection",
+        "server/",
+    ),
     "yaml": ("config/",),
     "zstandard": ("store/compressed",),
 }

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from idemproxy.core.problem import Problem
-from idemproxy.server import Server
+from idemproxy.server.connection import Server
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"

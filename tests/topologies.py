@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -21,6 +21,10 @@ PATIENCE = 30.0
 """Seconds after which a topology that does not come to stand has failed."""
 
 _SLOTS = 16_384
+
+_DOWN_AFTER = 1200
+"""Milliseconds. Sentinels connect anew once a second: with less than that they take each new primary for dead at once, and
+fail over again and again."""
 
 
 def client(port: int) -> Redis:
@@ -40,6 +44,14 @@ def until(condition: Callable[[], bool], what: str) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(what)
         time.sleep(0.01)
+
+
+def followers(servers: Sequence[RedisServer], primary: RedisServer) -> list[RedisServer]:
+    """Those of the servers that are connected to a primary as its replicas."""
+    with client(primary.port) as asked:
+        told = asked.info("replication")
+    ports = {int(told[f"slave{number}"]["port"]) for number in range(told["connected_slaves"])}
+    return [server for server in servers if server.port in ports]
 
 
 class Watched:
@@ -100,7 +112,7 @@ class Watched:
 
 @contextmanager
 def watched(replicas: int = 2, sentinels: int = 3, **settings: str) -> Iterator[Watched]:
-    """A primary, replicas, and Sentinels that find a primary dead after half a second; `settings` as redis_server's."""
+    """A primary, replicas, and Sentinels that find a primary dead after 1.2 seconds; `settings` as redis_server's."""
     usual = {"repl_diskless_sync_delay": "0", "repl_ping_replica_period": "1"} | settings
     with ExitStack() as stack:
         primary = stack.enter_context(redis_server(appendonly=False, **usual))
@@ -124,8 +136,8 @@ def _sentinel(primary: int, quorum: int) -> Iterator[int]:
             f"dir {directory}",
             f"logfile {directory}/log",
             f"sentinel monitor {SERVICE} 127.0.0.1 {primary} {quorum}",
-            f"sentinel down-after-milliseconds {SERVICE} 500",
-            f"sentinel failover-timeout {SERVICE} 1500",
+            f"sentinel down-after-milliseconds {SERVICE} {_DOWN_AFTER}",
+            f"sentinel failover-timeout {SERVICE} 3000",
         )
         file.write_text("\n".join(lines) + "\n")
         process = subprocess.Popen(
@@ -175,6 +187,10 @@ class Cluster:
             return True
 
         until(settled, "the cluster does not come to stand")
+
+    def bring_back(self, _old: RedisServer) -> None:
+        """Wait until a server that was a primary, and runs again, follows its successor; nobody need tell it."""
+        self.settle()  # not before: as long as it takes itself for a primary it has no replicas
 
     def fail_over(self, how: Callable[[RedisServer], None]) -> RedisServer:
         """Do something to the first primary, and wait until its replica has its slots; the old one."""

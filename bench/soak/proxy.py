@@ -18,17 +18,18 @@ from types import FrameType
 
 from idemproxy import cli
 from idemproxy.proxy import listener
-from idemproxy.server import Server
-from idemproxy.server_framing import ClientLimits
+from idemproxy.server.connection import Server
+from idemproxy.server.framing import ClientLimits
 
 
 def _tell(told: Path, number: int, _frame: FrameType | None) -> None:
     if number == signal.SIGUSR2:
         gc.collect()
-        if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:  # the C library's, unless it is musl
-            trim(0)
+    tasks, objects = len(asyncio.all_tasks()), len(gc.get_objects())
+    if number == signal.SIGUSR2 and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
+        trim(0)  # of the C library, unless that is musl
     with told.open("a") as file:
-        file.write(f"{len(asyncio.all_tasks())} {len(gc.get_objects())}\n")
+        file.write(f"{tasks} {objects}\n")
 
 
 def main(told: str, head_seconds: str, *arguments: str) -> int:

@@ -17,7 +17,7 @@ from idemproxy.admin.records import Records
 from idemproxy.admin.refusal import Cause, RefusedError, problem_response
 from idemproxy.core.problem import Slug, problem
 from idemproxy.observe.metrics import Metrics
-from idemproxy.server import ServerConnection
+from idemproxy.server.connection import ServerConnection
 
 
 @asynccontextmanager

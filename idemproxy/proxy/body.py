@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from idemproxy.core.policy import Route
     from idemproxy.proxy.inbound import Covered
-    from idemproxy.server import ServerConnection
+    from idemproxy.server.connection import ServerConnection
 
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 

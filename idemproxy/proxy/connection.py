@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final, cast
 
 from idemproxy.core.outcome import Unsure
 from idemproxy.core.policy import KIB, Timeouts
-from idemproxy.goodbye import held_back, in_order
 from idemproxy.proxy.answer_reader import AnswerHead, AnswerReader
+from idemproxy.server.goodbye import held_back, in_order
 
 if TYPE_CHECKING:
     import ssl

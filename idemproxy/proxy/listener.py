@@ -22,7 +22,7 @@ from idemproxy.proxy.outbound import Written, send
 from idemproxy.proxy.passthrough import pass_through
 from idemproxy.proxy.reply import BrokenOffError, Reply, refusal
 from idemproxy.proxy.tunnel import Tunnel
-from idemproxy.server import Server
+from idemproxy.server.connection import Server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from idemproxy.proxy.connection import Connection
     from idemproxy.proxy.reply import Reply
-    from idemproxy.server import ServerConnection
+    from idemproxy.server.connection import ServerConnection
 
 
 class Tunnel:

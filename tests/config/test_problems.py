@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from idemproxy.config.values import STORE_SCHEMES
 from tests.config.conftest import Complaints
 
 UPSTREAM = "upstreams: {payments: {url: 'http://127.0.0.1:9000'}}\n"
@@ -193,7 +194,8 @@ WRONG: dict[str, tuple[str, list[str]]] = {
         UPSTREAM + "store: {url: 'reddis://127.0.0.1'}\n",
         [
             (
-                "idemproxy.yaml:2: store.url: has the scheme 'reddis', and there are only sqlite, redis, rediss, redis+sentinel, rediss+sentinel, redis+cluster, rediss+cluster, unix, memory "
+                "idemproxy.yaml:2: store.url: has the scheme 'reddis', and there are only sqlite, redis, rediss, "
+                "redis+sentinel, rediss+sentinel, redis+cluster, rediss+cluster, unix, memory "
                 "(did you mean 'redis'?)"
             )
         ],
@@ -372,7 +374,7 @@ routes:
     reported = complaints(text, {"IDEMPROXY_ACCESS_LOG": "perhaps"}, store=["reddis://"])
 
     assert [
-        "--store: has the scheme 'reddis', and there are only sqlite, redis, rediss, redis+sentinel, rediss+sentinel, redis+cluster, rediss+cluster, unix, memory (did you mean 'redis'?)",
+        f"--store: has the scheme 'reddis', and there are only {', '.join(STORE_SCHEMES)} (did you mean 'redis'?)",
         "IDEMPROXY_ACCESS_LOG: must be true or false",
         f"idemproxy.yaml:1: listen: {BEYOND}",
         "idemproxy.yaml:2: stor: unknown key (did you mean 'store'?)",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, note, seed, settings
@@ -71,7 +70,6 @@ def test_a_request_arrives_as_the_contract_says(upstream: Upstream, port: int, d
         upstream.plays(_takes_all)
     known = len(upstream.requests)
     with Client(port) as client:
-        client.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # TLS has written before, and the kernel would wait
         client.send(told.raw.replace(KEY, new_key().encode()))
         answer = client.message(bodiless=told.start.startswith(b"HEAD "))
         while answer.start == b"HTTP/1.1 100 Continue":
@@ -114,7 +112,6 @@ def test_an_answer_arrives_as_the_contract_says(upstream: Upstream, port: int, d
     asked, asked_last = (request("POST", "/x", *lines, body=b"1", key=key) for lines in ([], ["Connection: close"]))
     status = expected_outcome(told) if keyed else "bypassed"
     with Client(port) as client:
-        client.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         first = client.ask(asked if status == "executed" else asked_last)
         second = client.ask(asked_last) if status == "executed" else None
         assert client.ended(), "something follows the answer"

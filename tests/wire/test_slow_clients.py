@@ -23,8 +23,8 @@ from aiohttp.base_protocol import BaseProtocol
 
 from idemproxy.proxy.body import Intake, SlowError
 from idemproxy.proxy.outbound import Written
-from idemproxy.server import Server, unmarked
-from idemproxy.server_framing import ClientLimits
+from idemproxy.server.connection import Server, unmarked
+from idemproxy.server.framing import ClientLimits
 from tests.wire.bytestream import Message
 from tests.wire.client import Client, ask, new_key, outcome, problem, request, status
 from tests.wire.conftest import Records

@@ -5,14 +5,13 @@ The mutations are data, in mutations.py. What the upstream got is read by a stri
 
 from __future__ import annotations
 
-import socket
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
 
 import pytest
 
-from tests.wire.bytestream import ByteStream, Message
+from tests.wire.bytestream import Message
 from tests.wire.client import Client, new_key, request, status
 from tests.wire.combination import current
 from tests.wire.corpus import read_strictly
@@ -33,14 +32,8 @@ class Found:
     arrived: tuple[tuple[bytes, bytes], ...]
 
 
-def _undelayed(stream: ByteStream) -> None:
-    """Let each of our writes leave by itself, when it is made: the kernel would keep small ones until others are acknowledged."""
-    stream.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-
 def _echo(line: Line) -> None:
     """Answer each request with its target."""
-    _undelayed(line)
     while True:
         _, target, _ = line.request().start.split(b" ")
         line.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(target), target))
@@ -64,7 +57,6 @@ def _carry_out(upstream: Upstream, port: int, pieces: list[bytes]) -> Found:
     known = len(upstream.requests)
     with Client(port) as client:
         client.sock.settimeout(AT_ONCE)
-        _undelayed(client)
         with suppress(OSError):  # it may end the connection before it has heard all
             for piece in pieces:
                 client.send(piece)
@@ -147,7 +139,6 @@ def test_no_request_gets_what_was_left_of_another_answer(
 
     def play(line: Line) -> None:
         if len(upstream.lines) == 1:
-            _undelayed(line)
             line.request()
             try:
                 line.send(mutation.raw)
@@ -163,14 +154,12 @@ def test_no_request_gets_what_was_left_of_another_answer(
     body = None if mutation.method == "HEAD" else b"1"
     with Client(port) as client:
         client.sock.settimeout(AT_ONCE)
-        _undelayed(client)
         client.send(request(mutation.method, "/first", "Connection: close", body=body, key=new_key() if keyed else None))
         first = _first(client, bodiless=mutation.method == "HEAD")
     answered.set()
     assert late.wait(AT_ONCE)
     with Client(port) as client:
         client.sock.settimeout(AT_ONCE)
-        _undelayed(client)
         others = [client.ask(request("PUT", f"/other-{number}", body=b"")) for number in range(2)]
 
     assert (mutation.reading or (502, b"")) == first

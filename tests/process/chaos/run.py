@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -38,6 +38,8 @@ class Plan:
     suffered: Mapping[str, int] = field(default_factory=lambda: FAULTS)
     """What befalls requests at the upstream."""
     probed: float = 0.4
+    replicas: int = 0
+    """How many must have a write before it counts, where there are any."""
     until_twice: bool = False
     """End at the first key that has more than one effect, and ask nothing at the end."""
 
@@ -75,13 +77,13 @@ async def run(plan: Plan, directory: Path, environment: Mapping[str, str] | None
     """Carry a plan out; `tell` prints every fault as it happens."""
     history = History()
     path = directory / "ledger"
-    async with stage(plan.stores, directory, environment or {}) as built:
+    async with stage(plan.stores, directory, environment or {}, plan.replicas) as built:
         faults = plan.faults if plan.faults is not None else draw(plan.seed, built.targets(), plan.seconds, plan.rate)
         client = Client(plan.seed, history)
         operations: list[Operation] = []
         begun = time.monotonic()
         suffering = asyncio.create_task(_suffer(built, faults, begun, history, tell=tell))
-        working = asyncio.create_task(_carry_out(plan, built, client, operations, begun))
+        working = asyncio.create_task(carry_out(plan, built, client, operations, lambda: time.monotonic() - begun < plan.seconds))
         if plan.until_twice:
             while not working.done() and not twice(by_key(path)):
                 await asyncio.wait((working,), timeout=0.5)
@@ -89,7 +91,7 @@ async def run(plan: Plan, directory: Path, environment: Mapping[str, str] | None
                 task.cancel()
         await asyncio.gather(working, suffering, return_exceptions=plan.until_twice)
         if not plan.until_twice:
-            await _ask_last(client, operations)
+            await ask_last(client, operations)
     ledger = by_key(path)
     verdict = judge(history, ledger)
     broken = list(dict.fromkeys(violation.key for violation in verdict.violations))
@@ -115,29 +117,30 @@ async def _suffer(built: Stage, faults: Sequence[Fault], begun: float, history: 
             group.create_task(suffer(fault))
 
 
-async def _carry_out(plan: Plan, built: Stage, client: Client, operations: list[Operation], begun: float) -> None:
-    """Let operations come at the plan's pace, until its time is over, and each go on until its client has had enough."""
-    random = Random(f"{plan.seed} operations")  # noqa: S311 - a schedule, not a secret
+async def carry_out(plan: Plan, built: Stage, client: Client, operations: list[Operation], goes_on: Callable[[], bool]) -> None:
+    """Let operations come at the plan's pace, for as long as it `goes_on`, and each last until its client has had enough."""
+    random = Random(f"{plan.seed} operations {len(operations)}")  # noqa: S311 - a schedule, not a secret
     room = asyncio.Semaphore(MOST_AT_ONCE)
+    begun, before = time.monotonic(), len(operations)
 
-    async def carry_out(operation: Operation) -> None:
+    async def carry_out_one(operation: Operation) -> None:
         try:
             await client.carry_out(operation)
         finally:
             room.release()
 
     async with asyncio.TaskGroup() as group:
-        while (passed := time.monotonic() - begun) < plan.seconds:
+        while goes_on():
             store = plan.stores[len(operations) % len(plan.stores)]
             route = "probe" if random.random() < plan.probed else "hold"
             key = f"{route}-{store}-{plan.seed}-{len(operations)}"
             await room.acquire()
             operations.append(Operation(key, route, built.stores[store], dict(plan.suffered)))
-            group.create_task(carry_out(operations[-1]))
-            await asyncio.sleep(len(operations) / plan.pace - passed)
+            group.create_task(carry_out_one(operations[-1]))
+            await asyncio.sleep(begun + (len(operations) - before) / plan.pace - time.monotonic())
 
 
-async def _ask_last(client: Client, operations: Sequence[Operation]) -> None:
+async def ask_last(client: Client, operations: Sequence[Operation]) -> None:
     """Ask for every key once more, when all leases are over, so that each has come to something."""
     await asyncio.sleep(LEASE)
     room = asyncio.Semaphore(MOST_AT_ONCE // 4)

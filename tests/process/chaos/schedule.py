@@ -36,12 +36,16 @@ KILL: Final = "kill"
 STOP: Final = "stop"
 CUT: Final = "cut"
 LOSE: Final = "lose a reply of"
+FAIL_OVER: Final = "kill the primary of"
+DEPOSE: Final = "stop the primary of"
 
 # A stop may be longer than the lease (3 s), and is shorter than the lease and the probes' settle time (5 s) together: what
 # happens beyond that only the upstream can know. An upstream, or a store, is never away for longer than settle.
 PROXY: Final = (Kind(KILL, 3, 0.0, 0.5), Kind(STOP, 3, 0.2, 4.5))
 UPSTREAM: Final = (Kind(KILL, 1, 0.1, 1.0), Kind(STOP, 1, 0.2, 2.0))
 REDIS: Final = (Kind(KILL, 1.5, 0.1, 3.0), Kind(STOP, 1.5, 0.2, 4.0), Kind(CUT, 4, 0.0, 0.0), Kind(LOSE, 8, 0.0, 0.0))
+TOPOLOGY: Final = (Kind(FAIL_OVER, 1, 0.2, 1.0), Kind(DEPOSE, 1, 0.2, 1.0))
+"""The time is from the failover until the old primary runs again."""
 RECOVERY: Final = 0.5
 """Seconds between the end of a fault and the next one of the same target."""
 

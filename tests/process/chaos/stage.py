@@ -1,15 +1,16 @@
 """The processes of the fault suite, and what is done to them.
 
-Two stores, each with two proxies before one upstream: a durable Redis, reached through a relay that can lose its replies, and a
-SQLite file. A killed proxy comes back with its spool, and so is its own heir.
+Stores, each with two proxies before one upstream: a durable Redis, reached through a relay that can lose its replies, a SQLite
+file, and Redis with Sentinels or as a cluster. A killed proxy comes back with its spool, and so is its own heir.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from signal import SIGCONT, SIGSTOP
@@ -20,11 +21,18 @@ from tests.process.chaos.client import Proxy
 from tests.process.chaos.schedule import Fault, Kind
 from tests.processes import Program
 from tests.servers import RedisServer, Relay, free_port, redis_server, relay
+from tests.topologies import Cluster, Watched, client, cluster, followers, watched
 
+TOPOLOGIES: Final[Mapping[str, Callable[[], AbstractContextManager[Watched | Cluster]]]] = {
+    "sentinel": watched,
+    "cluster": cluster,
+}
 LEASE: Final = 3
 SETTLE: Final = 5
 PROXIES: Final = 2
 """For each store."""
+UNREPLICATED: Final = 0.1
+"""Seconds for which a primary is cut off from its replicas, and not from its clients, before it is killed."""
 
 
 @dataclass(slots=True)
@@ -71,6 +79,7 @@ class Stage:
         self.served: dict[str, Served] = {}
         self.redis: RedisServer | None = None
         self.relay: Relay | None = None
+        self.topologies: dict[str, Watched | Cluster] = {}
         self.stores: dict[str, list[Proxy]] = {}
         """The proxies on each store."""
 
@@ -80,10 +89,15 @@ class Stage:
         found["upstream"] = schedule.UPSTREAM
         if self.redis is not None:
             found["redis"] = schedule.REDIS
-        return found
+        return found | dict.fromkeys(self.topologies, schedule.TOPOLOGY)
 
     async def suffer(self, fault: Fault) -> None:
         """Let a fault happen, and see to its end."""
+        if fault.target in self.topologies:
+            old = await self.fail_over(fault.target, fault.verb)
+            await asyncio.sleep(fault.seconds)
+            await self.bring_back(fault.target, old, fault.verb)
+            return
         target: Served | RedisServer | None = self.redis if fault.target == "redis" else self.served[fault.target]
         assert target is not None
         match fault.verb:
@@ -104,6 +118,25 @@ class Stage:
         if self.relay is not None:
             self.relay.sent.clear()
 
+    async def fail_over(self, store: str, verb: str) -> RedisServer:
+        """Kill or stop the primary (the first one, of a cluster), and return when another has its place: the old one."""
+        topology = self.topologies[store]
+
+        def kill(primary: RedisServer) -> None:
+            _kill_unreplicated(primary, followers(topology.servers, primary))
+
+        return await asyncio.to_thread(topology.fail_over, RedisServer.pause if verb == schedule.DEPOSE else kill)
+
+    async def bring_back(self, store: str, old: RedisServer, verb: str) -> None:
+        """Let the old primary run again, and return when it follows the new one: told so when it was killed, else by itself."""
+        topology = self.topologies[store]
+        if verb == schedule.DEPOSE:
+            old.resume()
+            await asyncio.to_thread(topology.settle)
+        else:
+            await asyncio.to_thread(old.start)
+            await asyncio.to_thread(topology.bring_back, old)
+
     def complaints(self) -> list[str]:
         """What proxies wrote to standard error and should not have."""
         return [f"{name}: {line.strip()}" for name, each in self.served.items() for line in each.complaints]
@@ -113,16 +146,20 @@ class Stage:
             each.resume()
             each.kill()
 
-    async def _open(self, stores: Sequence[str], directory: Path, environment: Mapping[str, str], stack: AsyncExitStack) -> None:
+    async def _open(
+        self, stores: Sequence[str], directory: Path, environment: Mapping[str, str], replicas: int, stack: AsyncExitStack
+    ) -> None:
         arguments = ("tests.process.chaos.upstream", "--port", str(free_port()), "--ledger", str(directory / "ledger"))
         self.served["upstream"] = Served(arguments, {}, awaits=1)
         stack.callback(self._end)
         await asyncio.to_thread(self.served["upstream"].start)
         for store in stores:
-            url = await self._store(store, directory, stack)
+            settings: dict[str, Any] = {"url": await self._store(store, directory, stack)}
+            if replicas and store in self.topologies:
+                settings["durability"] = {"replicas": replicas}
             for number in range(PROXIES):
                 name = f"{store}-{number}"
-                self.served[name] = self._proxy(directory / name, url, environment)
+                self.served[name] = self._proxy(directory / name, settings, environment)
             names = [f"{store}-{number}" for number in range(PROXIES)]
             self.stores[store] = [Proxy(name, _port_of(self.served[name])) for name in names]
         await asyncio.gather(*(asyncio.to_thread(each.start) for each in self.served.values() if each.program is None))
@@ -130,22 +167,41 @@ class Stage:
     async def _store(self, store: str, directory: Path, stack: AsyncExitStack) -> str:
         if store == "sqlite":
             return f"sqlite:///{directory / 'records.db'}"
+        if store in TOPOLOGIES:
+            self.topologies[store] = stack.enter_context(TOPOLOGIES[store]())
+            return self.topologies[store].url
         self.redis = stack.enter_context(redis_server(appendonly=True))
         self.relay = await stack.enter_async_context(relay(self.redis.port))
         return f"redis://127.0.0.1:{self.relay.port}/0"
 
-    def _proxy(self, directory: Path, store: str, environment: Mapping[str, str]) -> Served:
+    def _proxy(self, directory: Path, store: Mapping[str, Any], environment: Mapping[str, str]) -> Served:
         directory.mkdir()
         file = directory / "idemproxy.yaml"
         file.write_text(json.dumps(_settings(self.served["upstream"].port, store, directory)), "utf-8")
         return Served(("idemproxy", "run", "--config", str(file)), environment, awaits=2)
 
 
+def _kill_unreplicated(primary: RedisServer, replicas: Sequence[RedisServer]) -> None:
+    """Kill a primary that has acknowledged writes which no replica has, as one does that loses its network in two steps.
+
+    The replicas are stopped, so that they do not connect again, and their connections are closed by the primary; it goes on
+    serving its clients for a moment, and is killed; then the replicas run again.
+    """
+    for replica in replicas:
+        replica.pause()
+    with client(primary.port) as admin:
+        admin.execute_command("CLIENT", "KILL", "TYPE", "replica")
+    time.sleep(UNREPLICATED)
+    primary.kill()
+    for replica in replicas:
+        replica.resume()
+
+
 def _port_of(served: Served) -> Callable[[], int]:
     return lambda: served.port
 
 
-def _settings(upstream: int, store: str, directory: Path) -> dict[str, Any]:
+def _settings(upstream: int, store: Mapping[str, Any], directory: Path) -> dict[str, Any]:
     """A route that holds what is unknown and one that probes, with short times; what may be stopped is waited for longer."""
     url = f"http://127.0.0.1:{upstream}"
     stamped = {"key": "required", "stamp": {"header": "X-Operation"}}
@@ -159,7 +215,7 @@ def _settings(upstream: int, store: str, directory: Path) -> dict[str, Any]:
     return {
         "listen": "127.0.0.1:0",
         "admin": {"listen": "127.0.0.1:0"},
-        "store": {"url": store},
+        "store": store,
         "spool": {"directory": str(directory / "spool")},
         "access_log": False,
         "defaults": {"lease": f"{LEASE}s", "wait": "2s"},
@@ -175,12 +231,14 @@ def _settings(upstream: int, store: str, directory: Path) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def stage(stores: Sequence[str], directory: Path, environment: Mapping[str, str]) -> AsyncIterator[Stage]:
-    """The proxies on these stores (`redis`, `sqlite`), with what they need; all ended with the context.
+async def stage(
+    stores: Sequence[str], directory: Path, environment: Mapping[str, str], replicas: int = 0
+) -> AsyncIterator[Stage]:
+    """The proxies on these stores (`redis`, `sqlite`, `sentinel`, `cluster`), with what they need; all ended with the context.
 
-    `environment` is what the proxies get beside this process's own.
+    `environment` is what the proxies get beside this process's own; `replicas` is store.durability's, where there are any.
     """
     built = Stage()
     async with AsyncExitStack() as stack:
-        await built._open(stores, directory, environment, stack)  # noqa: SLF001 - its own module
+        await built._open(stores, directory, environment, replicas, stack)  # noqa: SLF001 - its own module
         yield built

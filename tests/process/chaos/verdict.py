@@ -62,6 +62,20 @@ def twice(ledger: Mapping[str, Sequence[Entry]]) -> list[Violation]:
     return [Violation(key, f"{count} effects") for key, entries in ledger.items() if (count := _effects(entries)) > 1]
 
 
+def forgotten(history: History) -> list[str]:
+    """Keys of which some attempt was given an answer that is not the last one: the store does not know it any more."""
+    return [
+        key
+        for key, attempts in history.attempts.items()
+        if any(
+            promise
+            for attempt in attempts
+            if attempt.answer is not None and attempt.answer.outcome in ANSWERED
+            for promise in _differs(attempt, attempt.answer, history.final[key])
+        )
+    ]
+
+
 def _effects(entries: Sequence[Entry]) -> int:
     return sum(entry.what == EFFECT for entry in entries)
 

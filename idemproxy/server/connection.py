@@ -15,11 +15,13 @@ from typing import Any, Final
 
 from aiohttp import StreamReader, web
 from aiohttp.http import HttpProcessingError, RawRequestMessage
+from aiohttp.streams import EMPTY_PAYLOAD
+from aiohttp.web_protocol import _ErrInfo  # what aiohttp itself puts behind the requests when it cannot read on
 
 from idemproxy.core.problem import Problem, Slug, problem
-from idemproxy.goodbye import held_back, in_order
-from idemproxy.server_framing import UNREADABLE, ClientLimits, Framing, UnreadableError
-from idemproxy.server_refusal import Note, Refusal
+from idemproxy.server.framing import UNREADABLE, ClientLimits, Framing, UnreadableError
+from idemproxy.server.goodbye import held_back, in_order
+from idemproxy.server.refusal import Note, Refusal
 
 _log = logging.getLogger("idemproxy")
 
@@ -237,8 +239,11 @@ class ServerConnection(web.RequestHandler):
             super().data_received(data)
         except Exception:  # noqa: BLE001 - the parser's own, for some absolute targets; the event loop would log it, and not answer
             super().data_received(b"")  # the parser stays broken, and now says so as aiohttp expects
-        if not self._messages or isinstance(self._messages[-1][0], RawRequestMessage):
-            return
+        if self._messages and not isinstance(self._messages[-1][0], RawRequestMessage):
+            self._hear_no_more()
+
+    def _hear_no_more(self) -> None:
+        """What came last cannot be read, and stands as such behind the requests; a body that it was part of ends there."""
         self._deaf = True
         if self._body is not None and not self._body.is_eof():
             if len(self._messages) > 1:
@@ -247,10 +252,12 @@ class ServerConnection(web.RequestHandler):
             self._body.feed_eof()
 
     def _refuse(self, found: Problem) -> None:
-        """Let what came be unreadable, for this reason: wherever the parser is, it can do nothing with a NUL."""
+        """Let what came be unreadable, for this reason."""
         self._refused = found
-        self._parse(b"\0")
-        self._deaf = True
+        self._messages.append((_ErrInfo(400, HttpProcessingError(), ""), EMPTY_PAYLOAD))
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+        self._hear_no_more()
 
     # Time.
 
