@@ -136,7 +136,7 @@ async def _lane(address: Address, number: int, seconds: float, hertz: float) -> 
     return took
 
 
-def start(stage: Stage, head_seconds: float = 30.0, idle_seconds: float = 30.0, store: str = "sqlite:///records.db") -> Watched:
+def start(stage: Stage, head_seconds: float = 30.0, idle_seconds: float = 30.0) -> Watched:
     """An upstream, and a proxy in front of it that waits for clients for so long."""
     port, admin, upstream = free_port(), free_port(), free_port()
     words = ("bench.soak.upstream", str(upstream))
@@ -145,8 +145,8 @@ def start(stage: Stage, head_seconds: float = 30.0, idle_seconds: float = 30.0, 
     settings = {
         "listen": f"127.0.0.1:{port}",
         "admin": {"listen": f"127.0.0.1:{admin}"},
-        "store": {"url": store},
-        "spool": {"directory": "spool"},
+        "store": {"url": f"sqlite:///{stage.directory / 'records.db'}"},
+        "spool": {"directory": str(stage.directory / "spool")},
         "upstreams": {"api": {"url": f"http://127.0.0.1:{upstream}", "timeouts": timeouts}},
     }
     configuration, told = stage.directory / "idemproxy.yaml", stage.directory / "told"

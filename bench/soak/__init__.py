@@ -14,6 +14,9 @@ After the first minute (a fifth of a shorter run) the traffic pauses, and again 
                than in the first pause, or more threads than the growth of their pools explains
     answers    a client was answered what it should not have been
 
+Over TLS each connection has a buffer of 256 KiB for a while, and the heap around those takes some minutes to find its size: a
+short run may fail with `mib under way` and hold no more than before. With MALLOC_MMAP_THRESHOLD_=131072 it is level.
+
 The table has a line for each sample; `quiet` marks the pauses.
 
     mib        resident memory of the proxy, in MiB; in a pause, after it has given back what is free

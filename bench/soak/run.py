@@ -129,8 +129,12 @@ def _start(plan: Plan, stage: Stage) -> _Ground:
     settings = _settings(upstream, nowhere) | {
         "listen": f"127.0.0.1:{port}",
         "admin": {"listen": f"127.0.0.1:{admin}"},
-        "store": {"url": f"redis://127.0.0.1:{stage.redis[0]}/0" if plan.store == "redis" else "sqlite:///records.db"},
-        "spool": {"directory": "spool"},
+        "store": {
+            "url": f"redis://127.0.0.1:{stage.redis[0]}/0"
+            if plan.store == "redis"
+            else f"sqlite:///{stage.directory / 'records.db'}"
+        },
+        "spool": {"directory": str(stage.directory / "spool")},
     }
     context = None
     if plan.tls:

@@ -18,6 +18,7 @@ from typing import Final, Protocol
 
 from idemproxy.core.record import MICROSECONDS, Identity, Phase, Record
 from idemproxy.core.transition import Act, Acted, Ask, Completion, Doubt, Found, Granted, Hold, Settled
+from idemproxy.store.base_finding import Finding
 
 
 class StoreError(Exception):
@@ -66,6 +67,12 @@ class Store(Protocol):
 
     async def check(self) -> None:
         """Return when the store can take writes now. Raises StoreUnavailableError with the reason."""
+
+    async def inspect(self) -> Sequence[Finding]:
+        """Look at the server, or at the file: whether records that are put there stay. Changes nothing.
+
+        Also before `start`, as far as something can be seen then. Raises StoreUnavailableError when nothing can.
+        """
 
     async def claim(self, identity: Identity, ask: Ask, *, watched: bool = False) -> Granted | Found:
         """The atomic read-or-take (see core.transition.claim).

@@ -19,6 +19,7 @@ from zstandard import ZstdCompressor, ZstdDecompressor, ZstdError, frame_content
 from idemproxy.core.record import COMPRESSED, Identity, Phase, Record
 from idemproxy.core.transition import Act, Acted, Ask, Completion, Doubt, Found, Granted, Hold, Settled
 from idemproxy.store.base import Page, Store, Wake
+from idemproxy.store.base_finding import Finding
 
 _LEVEL: Final = 3
 _LEAST: Final = 1024
@@ -113,6 +114,10 @@ class CompressedStore:
     def check(self) -> Coroutine[Any, Any, None]:
         """As the inner store."""
         return self._inner.check()
+
+    def inspect(self) -> Coroutine[Any, Any, Sequence[Finding]]:
+        """As the inner store."""
+        return self._inner.inspect()
 
     def renew(self, holds: Sequence[tuple[Identity, Hold]], lease: int) -> Coroutine[Any, Any, Sequence[bool]]:
         """As the inner store."""

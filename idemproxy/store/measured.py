@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar
 from idemproxy.core.record import Identity, Phase, Record
 from idemproxy.core.transition import Act, Acted, Ask, Completion, Doubt, Found, Granted, Hold, Settled
 from idemproxy.store.base import Page, Store, Wake
+from idemproxy.store.base_finding import Finding
 
 Report: TypeAlias = Callable[[str, float, bool], None]
 """Takes the operation (`check`, `claim`, ...), its seconds, and whether the store confirmed it."""
@@ -42,6 +43,10 @@ class MeasuredStore:
     async def close(self) -> None:
         """As the inner store; not an operation."""
         await self._inner.close()
+
+    async def inspect(self) -> Sequence[Finding]:
+        """As the inner store; not an operation, since nobody's request waits for it."""
+        return await self._inner.inspect()
 
     def watch(self, identity: Identity) -> AbstractContextManager[Wake]:
         """As the inner store; waiting says nothing about the store's speed."""

@@ -13,6 +13,7 @@ from idemproxy.core.transition import Act, Acted, Ask, Completion, Doubt, Found,
 from idemproxy.store import base_acts, base_list
 from idemproxy.store.base import AUDIT_KEPT, Page, Wake
 from idemproxy.store.base_acts import Deed
+from idemproxy.store.base_finding import Finding, Level
 from idemproxy.store.base_wake import LocalWakes
 
 Result = TypeVar("Result")
@@ -37,6 +38,10 @@ class MemoryStore:
 
     async def check(self) -> None:
         """Memory can always be written."""
+
+    async def inspect(self) -> Sequence[Finding]:
+        """As base.Store.inspect: it is for tests, and says so."""
+        return [Finding(Level.WARNING, "memory", "for tests only, every record goes with the process; use sqlite:// or redis://")]
 
     async def claim(self, identity: Identity, ask: Ask, *, watched: bool = False) -> Granted | Found:  # noqa: ARG002 -- all settlements wake
         """As base.Store.claim."""

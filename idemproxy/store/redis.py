@@ -14,8 +14,9 @@ from typing import Any, Final, cast
 
 from idemproxy.core.record import Identity, Phase, Record
 from idemproxy.core.transition import Act, Acted, Ask, Completion, Doubt, Found, Granted, Hold, Settled, Verb
-from idemproxy.store import base_list, redis_form
+from idemproxy.store import base_finding, base_list, redis_checks, redis_form
 from idemproxy.store.base import AUDIT_KEPT, Page, StoreError, StoreUnavailableError, Wake
+from idemproxy.store.base_finding import Finding
 from idemproxy.store.redis_cluster import ClusterLink
 from idemproxy.store.redis_durability import AS_CONFIGURED, Durability
 from idemproxy.store.redis_endpoint import USUAL_TLS, Endpoint, TlsFiles
@@ -69,6 +70,7 @@ class RedisStore:
         self._channel = f"{prefix}settled".encode()
         self._probe = f"{prefix}probe"
         self._deadline = deadline
+        self._durability = durability
         place = read_url(url)
         endpoint = Endpoint(place, deadline, tls)
         if place.topology is Topology.CLUSTER:
@@ -92,6 +94,17 @@ class RedisStore:
         """Write a key: a server that answers may still be full, read-only, or unable to save."""
         keys = await self._link.spread(self._probe)
         await _together(self._link.ask(packed(b"SET", key, b"1", b"PX", b"60000"), key) for key in keys)
+
+    async def inspect(self) -> Sequence[Finding]:
+        """As base.Store.inspect, on every server that takes writes; of the others as much as those tell."""
+        servers = await self._link.servers()
+        seen = await asyncio.gather(*map(redis_checks.see, servers), return_exceptions=True)  # so that none is left unheard
+        found: dict[str, Sequence[Finding]] = {}
+        for server, each in zip(servers, seen, strict=True):
+            if isinstance(each, BaseException):
+                raise each
+            found[server.address] = redis_checks.look(each, self._durability)
+        return base_finding.merged(found)
 
     async def claim(self, identity: Identity, ask: Ask, *, watched: bool = False) -> Granted | Found:
         """As base.Store.claim."""

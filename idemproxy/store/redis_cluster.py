@@ -2,7 +2,8 @@
 
 A record, its answer and its audit trail have one slot by their hash tag, so each script meets one node. A redirection says that
 the command was not carried out. A lost reply says nothing; then the command is asked again where its slot has gone, by the same
-rule as on one server (redis_link), until the caller's deadline.
+rule as on one server (redis_link), until the caller's deadline; but where a node has been out of reach for longer than that, and
+nobody has taken over its slots, the caller is told so after one look at the map.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ _PAUSE: Final = 0.05
 
 _ENOUGH: Final = 4096
 """Keys that are tried to find one for each node; one that has so few slots that none of these is its own is left out."""
+
+_A_NODES_SHARE: Final = 0.4
+"""Of the deadline: how long one node may take to tell the map before the next is asked."""
 
 _CURSORS: Final = 2**64
 """A node's own cursors are below this."""
@@ -73,18 +77,24 @@ class ClusterLink:
         loop = asyncio.get_running_loop()
         until, slot = loop.time() + self.deadline, key_slot(key)
         redirected: Address | None = None
+        lost: StoreUncertainError | None = None
         while True:
             try:
-                return await self._attempt(
-                    command, redirected or await self._of(slot, until), until, script, redirected is not None
-                )
+                address = redirected or await self._of(slot, until)
+                return await self._attempt(command, address, until, script, redirected is not None)
             except _AgainError as again:
+                if isinstance(again.failure, StoreUncertainError):
+                    lost = again.failure
                 redirected = again.address
                 looking = None if redirected else self._refresh()
-                if loop.time() + _PAUSE >= until:
-                    raise again.failure from again
-                if looking is not None:
+                if loop.time() + _PAUSE < until and looking is not None:
                     await asyncio.wait((looking,), timeout=until - loop.time())
+                if loop.time() + _PAUSE >= until or (self._owner(slot) == address and self._link(address).is_given_up):
+                    raise (lost or again.failure) from again
+            except StoreUnavailableError as error:
+                if lost is None:
+                    raise
+                raise lost from error  # what was sent before may have been carried out
 
     async def _attempt(self, command: bytes, address: Address, until: float, script: Script | None, asking: bool) -> Reply:  # noqa: FBT001
         """One node's reply. Raises StoreUnavailableError, or _AgainError when the command may be asked again, or elsewhere."""
@@ -116,6 +126,11 @@ class ClusterLink:
             if found.keys() >= nodes:
                 break
         return tuple(found.values())
+
+    async def servers(self) -> Sequence[Link]:
+        """The links to all nodes that take writes, by their addresses. Raises StoreUnavailableError."""
+        await self._look(asyncio.get_running_loop().time() + self.deadline)
+        return [self._link(address) for address in sorted({address for _, _, address in self._ranges})]
 
     async def scan(self, cursor: int, pattern: bytes, count: int) -> tuple[int, Sequence[bytes]]:
         """Some keys that fit, and where to go on, 0 at the end: node after node, by their addresses.
@@ -170,9 +185,10 @@ class ClusterLink:
         return link
 
     def _known(self) -> list[Endpoint]:
-        """Every server that may know the map: those of the last one, and those that the URL names."""
+        """Every server that may know the map: those of the last one, and those that the URL names; first those that answer."""
         addresses = dict.fromkeys((*(address for _, _, address in self._ranges), *self._endpoint.place.addresses))
-        return [self._endpoint.at(address) for address in addresses]
+        up = {address for address, link in self._links.items() if link.is_up}
+        return [self._endpoint.at(address, _A_NODES_SHARE) for address in sorted(addresses, key=lambda each: each not in up)]
 
     async def _look(self, until: float) -> None:
         """Know some map. Raises StoreUnavailableError."""
@@ -202,7 +218,7 @@ class ClusterLink:
                     connection = await endpoint.connect([])
                     try:
                         await connection.send_packed_command(_SLOTS, check_health=False)
-                        async with asyncio.timeout(self.deadline):
+                        async with asyncio.timeout(endpoint.deadline):
                             self._learn(await connection.read_response(), endpoint.place.addresses[0][0])
                     finally:
                         await connection.disconnect(nowait=True)

@@ -63,9 +63,9 @@ class Endpoint:
                 raise
         return connection
 
-    def at(self, address: Address) -> Endpoint:
-        """Another server, reached in the same way."""
-        return Endpoint(self.place.at(address), self.deadline, self._tls)
+    def at(self, address: Address, share: float = 1.0) -> Endpoint:
+        """Another server, reached in the same way, within a share of the deadline."""
+        return Endpoint(self.place.at(address), self.deadline * share, self._tls)
 
     def _connection(self, address: Address) -> AbstractConnection:
         # RESP2 and no CLIENT SETINFO: nothing on connecting that Redis 6.2, or a narrow ACL user, would refuse.

@@ -51,6 +51,12 @@ def is_reply(error: RedisError) -> bool:
     return isinstance(error, ResponseError) or error.status_code is not None
 
 
+def is_withheld(error: RedisError) -> bool:
+    """Whether the server, or its provider, does not let us ask this; otherwise it cannot answer anything now."""
+    known = _KNOWN.search(f"{error.status_code} {error}")
+    return is_reply(error) and (known is None or known[0] == "NOPERM")
+
+
 def is_replica(error: RedisError) -> bool:
     """Whether the server refused a write because it is a replica, perhaps since a moment ago."""
     known = _KNOWN.search(str(error))

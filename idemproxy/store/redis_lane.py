@@ -55,6 +55,8 @@ class Lane:
 
     def __init__(self, connection: AbstractConnection, address: str, durability: Durability) -> None:
         self.open = True
+        self.stuck = False
+        """Whether it ended because the server did not reply in time."""
         self._durability = durability
         self._unconfirmed: list[tuple[asyncio.Future[Reply], Reply]] = []
         self._confirm_until = 0.0
@@ -179,6 +181,7 @@ class Lane:
         self._watch, self._watch_at = None, math.inf
         earliest, now = min((asked.until for asked in self._pending), default=math.inf), self._loop.time()
         if earliest <= now and self._late:
+            self.stuck = self.open
             self._fall("no reply came within the deadline")
         elif earliest < math.inf:
             self._late = earliest <= now

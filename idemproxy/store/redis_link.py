@@ -5,6 +5,11 @@ the server has become a replica and so did not carry it out: then a new connecti
 That is no blind repetition: a claim carries its owner's nonce and every later write its hold, so that the second copy is
 answered as the first was (core.transition); at worst a release that was carried out reads as stale when the key was taken
 again in between. A person's act is sent once only, since a second copy would be refused for what the first did.
+
+The circuit. It is closed while the last command, or the last attempt to connect, was heard. When no reply came in time, or no
+connection, it is open: the next caller begins an attempt to connect, unless there is one or a pause after one, and nobody waits
+for that for longer than a moment. So a server that takes connections and answers nothing costs a caller `_MOMENT` instead of the
+whole deadline. The attempt goes on by itself: when it succeeds, with the scripts loaded, the circuit is closed.
 """
 
 from __future__ import annotations
@@ -28,6 +33,9 @@ from idemproxy.store.redis_script import ALL, Script, packed
 _FIRST_PAUSE: Final = 0.05
 _LAST_PAUSE: Final = 0.5
 
+_MOMENT: Final = 0.1
+"""Seconds that a caller waits for a connection to a server that did not answer the last time."""
+
 _ASKING: Final = packed(b"ASKING")
 
 
@@ -41,8 +49,29 @@ class Link:
         self._opening: asyncio.Task[Lane | None] | None = None
         self._closed = False
         self._failures = 0
+        self._failing_since = 0.0
         self._not_before = 0.0
         self._why = f"redis at {endpoint.address}: not connected yet"
+
+    @property
+    def address(self) -> str:
+        """The endpoint's, for messages."""
+        return self._endpoint.address
+
+    @property
+    def deadline(self) -> float:
+        """The endpoint's, in seconds."""
+        return self._endpoint.deadline
+
+    @property
+    def is_up(self) -> bool:
+        """Whether there is a connection."""
+        return self._lane is not None and self._lane.open
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether the server has been out of reach for longer than a caller waits."""
+        return self._failures > 0 and asyncio.get_running_loop().time() - self._failing_since > self.deadline
 
     async def reach(self, until: float) -> Lane:
         """An open lane, by the loop's time `until`. Raises StoreUnavailableError, at once during a pause."""
@@ -52,11 +81,15 @@ class Link:
         if self._opening is None:
             if self._closed or loop.time() < self._not_before:
                 raise StoreUnavailableError(self._why)
+            if self._lane is not None and self._lane.stuck and not self._failures:
+                self._failed(f"redis at {self.address}: it did not reply within the deadline; see why it hangs")
             self._opening = loop.create_task(self._open())
         opening = self._opening
-        await asyncio.wait((opening,), timeout=until - loop.time())
+        patience = until - loop.time()
+        await asyncio.wait((opening,), timeout=min(patience, _MOMENT) if self._failures else patience)
         if not opening.done():
-            raise StoreUnavailableError(f"redis at {self._endpoint.address}: no connection within the deadline")
+            late = f"redis at {self._endpoint.address}: no connection within the deadline"
+            raise StoreUnavailableError(self._why if self._failures else late)
         lane = None if opening.cancelled() else opening.result()
         if lane is None:
             raise StoreUnavailableError(self._why)
@@ -84,31 +117,42 @@ class Link:
         """
         loop = asyncio.get_running_loop()
         once = script is not None and not script.repeatable
-        again = False
+        again, lost = False, None
         while True:
-            lane = self._lane if self._lane is not None and self._lane.open else await self.reach(until)
+            try:
+                lane = self._lane if self._lane is not None and self._lane.open else await self.reach(until)
+            except StoreUnavailableError as error:
+                if lost is None:
+                    raise
+                raise lost from error  # what was sent before may have been carried out
             try:
                 if asking:
                     lane.submit(_ASKING, until).add_done_callback(_heard)
                 return await lane.submit(command, until, () if script is None else script.writes)
-            except LostReplyError:
+            except LostReplyError as error:
                 if again or once or loop.time() >= until:
                     raise
-            except NoScriptError:  # it was not carried out
-                if again or script is None:
-                    raise
-                await lane.submit(script.load, until)
-            except RedisError as error:
-                if not is_replica(error):
-                    raise
-                await lane.close(loop.time())  # it was not carried out; whoever connects anew may find the primary
+                lost = error
+            except RedisError as error:  # it was not carried out
+                if is_replica(error):
+                    await lane.close(loop.time())  # whoever connects anew may find the primary
+                elif isinstance(error, NoScriptError) and script is not None and not again:
+                    await lane.submit(script.load, until)
+                else:
+                    again = True
                 if again:
-                    raise
+                    if lost is None:
+                        raise
+                    raise lost from error  # as above
             again = True
 
     async def spread(self, name: str) -> Sequence[bytes]:
         """Keys that begin with `name`, one for each server."""
         return (name.encode(),)
+
+    async def servers(self) -> Sequence[Link]:
+        """The links to all servers that take writes: this one."""
+        return (self,)
 
     async def scan(self, cursor: int, pattern: bytes, count: int) -> tuple[int, Sequence[bytes]]:
         """Some keys that fit, and where to go on, 0 at the end. Raises StoreUnavailableError."""
@@ -134,9 +178,8 @@ class Link:
         try:
             connection = await self._endpoint.connect([script.load for script in ALL])
         except (RedisError, OSError) as error:
-            self._why = str(unavailable(self._endpoint.address, error))
             pause = min(_LAST_PAUSE, _FIRST_PAUSE * 2 ** min(self._failures, 10))
-            self._failures += 1
+            self._failed(str(unavailable(self._endpoint.address, error)))
             self._not_before = loop.time() + pause * random.uniform(0.5, 1)  # noqa: S311 -- spreads the knocks, guards nothing
             return None
         else:
@@ -145,6 +188,13 @@ class Link:
             return self._lane
         finally:
             self._opening = None
+
+    def _failed(self, why: str) -> None:
+        """Open the circuit, or keep it open."""
+        if not self._failures:
+            self._failing_since = asyncio.get_running_loop().time()
+        self._failures += 1
+        self._why = why
 
 
 def _heard(reply: asyncio.Future[Reply]) -> None:

@@ -2,7 +2,7 @@
 
 This module is the face that the event loop sees. Behind it: sqlite_writer, the thread that carries steps out and commits them in
 groups; sqlite_rows, records as rows; sqlite_list, pages of them; sqlite_audit, the trail of persons' acts; sqlite_file, opening,
-schema and errors; sqlite_clock, the time that all processes on one file agree on; sqlite_wake, waking between processes.
+schema and errors; sqlite_checks, what is looked at of it; sqlite_clock, the time that all processes on one file agree on; sqlite_wake, waking between processes.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from typing import Final, TypeAlias, TypeVar
 from idemproxy.core import transition
 from idemproxy.core.record import Identity, Phase, Record
 from idemproxy.core.transition import Act, Acted, Ask, Completion, Doubt, Found, Granted, Hold, Settled
-from idemproxy.store import base_acts, base_list, sqlite_audit, sqlite_list
+from idemproxy.store import base_acts, base_list, sqlite_audit, sqlite_checks, sqlite_list
 from idemproxy.store.base import Page, StoreError, StoreUnavailableError, Wake
+from idemproxy.store.base_finding import Finding
 from idemproxy.store.base_host import HostClock
 from idemproxy.store.sqlite_file import SCHEMA_VERSION
 from idemproxy.store.sqlite_wake import ProcessWakes
@@ -69,6 +70,15 @@ class SqliteStore:
     async def check(self) -> None:
         """As base.Store.check, by a write and its commit: only then does a full disk tell."""
         await _confirmed(self._check())
+
+    async def inspect(self) -> Sequence[Finding]:
+        """As base.Store.inspect: the disk always, and the connection that writes where there is one."""
+        place = await asyncio.to_thread(sqlite_checks.see_place, self._path)
+        try:
+            pragmas = await self._query(sqlite_checks.see_pragmas)
+        except StoreUnavailableError:  # not open yet, or out of order, which `check` tells
+            pragmas = None
+        return sqlite_checks.look(place, pragmas)
 
     async def claim(self, identity: Identity, ask: Ask, *, watched: bool = False) -> Granted | Found:
         """As base.Store.claim."""

@@ -28,7 +28,7 @@ async def test_five_hundred_slow_senders_stop_nobody_and_are_ended(tmp_path: Pat
     except MissingError as exc:
         pytest.skip(str(exc))
     with closing(Stage(tmp_path, Cores.of_this_machine())) as stage:
-        watched = start(stage, head_seconds=DEADLINE, idle_seconds=DEADLINE, store="memory://")
+        watched = start(stage, head_seconds=DEADLINE, idle_seconds=DEADLINE)
         address = Address(watched.port, None)
         descriptors = watched.descriptors().total()
         async with slow_senders(watched, address) as dripping:

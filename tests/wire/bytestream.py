@@ -82,7 +82,6 @@ class ByteStream:
             with suppress(OSError, ValueError):  # ValueError: both have said it already
                 self.sock.unwrap()  # does not wait for the other side's
             self.sock.settimeout(PATIENCE)
-        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # each of our writes leaves by itself, when it is made
 
     def ended(self) -> bool:
         """Wait for the other side's end; whether it came before any byte that has not been read."""
@@ -105,7 +104,6 @@ class ByteStream:
             return True
         finally:
             self.sock.settimeout(PATIENCE)
-        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # each of our writes leaves by itself, when it is made
         return False
 
     def some(self) -> bytes:

@@ -34,7 +34,7 @@ AFTER: Final = 1.0
 LOADED: Final = {"": 1}
 """Nothing befalls requests at the upstream: what is lost here the store has lost."""
 HEADINGS: Final = (
-    "store", "replicas", "the primary", "times", "keys", "answered", "forgotten", "effects twice", "unknown at the end", "unconfirmed",
+    "store", "replicas", "the primary", "times", "keys", "answered", "forgotten", "effects twice", "ended unknown", "unconfirmed",
 )  # fmt: skip
 
 
@@ -111,8 +111,8 @@ async def _fail_over(plan: Plan, built: Stage, client: Client, operations: list[
         old.resume()
     await asyncio.sleep(AFTER)
     ending.set()
-    await working
     await built.bring_back(store, old, verb)
+    await working
     history.happenings.append(Happening(time.monotonic(), "all is well"))
 
 
