@@ -70,6 +70,19 @@ def check(parsed: argparse.Namespace) -> int:
     return _tell(f"the configuration is fine ({counts}, store: {store})\n")
 
 
+def doctor(parsed: argparse.Namespace) -> int:
+    """Look at the store's server or file: whether the records that a run would put there stay."""
+    if not any((parsed.config, os.environ.get("IDEMPROXY_CONFIG"), os.environ.get("IDEMPROXY_UPSTREAM"))):
+        parsed.upstream = ["http://127.0.0.1"]  # it is the store that is asked about: any upstream makes a configuration whole
+    configuration = _configuration(parsed)
+    if configuration is None:
+        return WRONG
+    from idemproxy.cli_doctor import examine  # noqa: PLC0415 - needed by this command only
+
+    findings, is_fit = examine(configuration.settings.store)
+    return _tell(findings) or (OK if is_fit else FAILED)
+
+
 def print_config(parsed: argparse.Namespace) -> int:
     """Print everything that is in effect, without secrets."""
     configuration = _configuration(parsed)
@@ -122,6 +135,7 @@ def version(_: argparse.Namespace) -> int:
 COMMANDS: Final[dict[str, Callable[[argparse.Namespace], int]]] = {
     "run": run,
     "check": check,
+    "doctor": doctor,
     "print-config": print_config,
     "schema": schema,
     "wait": wait,
@@ -155,6 +169,8 @@ def _parser() -> argparse.ArgumentParser:
     for name, command in COMMANDS.items():
         about = (command.__doc__ or "").strip().splitlines()[0]
         sub = commands.add_parser(name, help=about, description=about)
+        if name in {"run", "check", "doctor", "print-config"}:
+            _add_file_and_store(sub)
         if name in {"run", "check", "print-config"}:
             _add_settings(sub)
         if name in {"wait", "healthcheck"}:
@@ -174,18 +190,22 @@ def add_admin(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--admin", type=_host_and_port, default=admin, metavar="URL|HOST:PORT", help=about)
 
 
-def _add_settings(parser: argparse.ArgumentParser) -> None:
-    """The flags that make a configuration; each is also read from the environment, as IDEMPROXY_ and its name."""
-    parser.epilog = "Each flag is also read from the environment (IDEMPROXY_ADMIN_LISTEN for --admin-listen); flags come first."
+def _add_file_and_store(parser: argparse.ArgumentParser) -> None:
+    """The flags of every command that needs a configuration; each is also read from the environment, as IDEMPROXY_ and its name."""
+    parser.epilog = "Each flag is also read from the environment (IDEMPROXY_STORE for --store); flags come first."
     parser.add_argument("--config", metavar="FILE", help="YAML file; flags and environment come before what it says")
+    parser.add_argument(
+        "--store", metavar="URL", help="sqlite:///file.db or redis://host:6379/0 (default: sqlite:///idemproxy.db)"
+    )
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    """The other flags that make a configuration."""
     parser.add_argument("--upstream", metavar="[NAME=]URL", action="append", help="where to forward to; several: under /NAME/")
     parser.add_argument("--listen", metavar="HOST:PORT", help="address for clients (default: 127.0.0.1:8080)")
     parser.add_argument("--admin-listen", metavar="HOST:PORT", help=f"address for metrics and health (default: {_ADMIN})")
     about = "bearer token for the records on the admin listener; without it they are served on loopback only"
     parser.add_argument("--admin-token-file", metavar="FILE", help=about)
-    parser.add_argument(
-        "--store", metavar="URL", help="sqlite:///file.db or redis://host:6379/0 (default: sqlite:///idemproxy.db)"
-    )
     about = "where completions wait that the store could not take (default: idemproxy-spool)"
     parser.add_argument("--spool", metavar="DIRECTORY", help=about)
     parser.add_argument("--access-log", metavar="on|off", help="one JSON line for each request on standard output (default: on)")
@@ -202,7 +222,7 @@ def _configuration(
 
     flags = {}
     for name in ("config", "upstream", *FLAGS):
-        value = getattr(parsed, name.replace("-", "_"))
+        value = getattr(parsed, name.replace("-", "_"), None)
         if value is not None:
             flags[name] = value if isinstance(value, list) else [value]
     try:

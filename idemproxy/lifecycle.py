@@ -38,6 +38,7 @@ from idemproxy.proxy.pool import Pool
 from idemproxy.proxy.settler import Settler
 from idemproxy.store.base import StoreError
 from idemproxy.store.choice import open_store, store_name
+from idemproxy.store.inspection import Inspection
 from idemproxy.store.measured import MeasuredStore
 from idemproxy.store.spool import Spool
 
@@ -85,9 +86,15 @@ async def _serve(settings: Settings) -> int:
     signals = _Signals(loop, certificate)
     store = open_store(settings.store)
     metrics = Metrics([route.name for route in settings.routes], store.name)
-    measured = MeasuredStore(store, metrics.store_operation)
+    inspection = Inspection(store, settings.store.accepted_risks, metrics.store_findings)
+
+    def observe_store(operation: str, seconds: float, ok: bool) -> None:  # noqa: FBT001 - the shape of MeasuredStore's report
+        metrics.store_operation(operation, seconds, ok)
+        inspection.operation(ok)
+
+    measured = MeasuredStore(store, observe_store)
     async with contextlib.AsyncExitStack() as stack:
-        await _open(measured, stack)
+        await _open(measured, inspection, stack)
         spool = await _open_spool(settings, stack)
         observe = await stack.enter_async_context(_observers(settings, metrics, loop))
         settler = Settler(measured, spool, metrics, loop)
@@ -105,7 +112,7 @@ async def _serve(settings: Settings) -> int:
         listener = Listener(settings.routes, pools, exchange, observe, settings.key_secret, settings.trusted_proxies)
         stack.push_async_callback(listener.digesting.close)
 
-        health = Health({"store": measured.check, "spool": _spool_check(spool, settler)})
+        health = Health({"store": _store_check(measured, inspection), "spool": _spool_check(spool, settler)})
         policies = {route.name: route.policy for route in settings.routes}
         records = Records(measured, policies, Access(settings.admin_token))
         admin = await stack.enter_async_context(admin_server(metrics, health, records))
@@ -150,14 +157,19 @@ def _certificates(settings: Settings) -> tuple[ShownCertificate | None, Mapping[
     return certificate, contexts
 
 
-async def _open(store: MeasuredStore, stack: contextlib.AsyncExitStack) -> None:
-    """Start the store; an outage is told, and heals by itself."""
+async def _open(store: MeasuredStore, inspection: Inspection, stack: contextlib.AsyncExitStack) -> None:
+    """Start the store, and look at it; an outage is told, and heals by itself. Raises NotStartedError where records may be lost."""
     await store.start()
     stack.push_async_callback(store.close)
     try:
         await store.check()
     except StoreError as exc:
         _log.warning("not ready, covered writes get 503 until this heals: %s", exc)
+    await inspection.look()
+    if refusals := inspection.refusals():
+        raise NotStartedError(f"not started, since records may be lost: {'; '.join(refusals)}")
+    looking = asyncio.get_running_loop().create_task(inspection.keep_looking())
+    stack.push_async_callback(_ended, looking)
 
 
 async def _open_spool(settings: Settings, stack: contextlib.AsyncExitStack) -> Spool | None:
@@ -171,6 +183,14 @@ async def _open_spool(settings: Settings, stack: contextlib.AsyncExitStack) -> S
     if spool.entries:
         _log.warning("%d endings of an earlier run wait in the spool for the store", spool.entries)
     return spool
+
+
+def _store_check(store: MeasuredStore, inspection: Inspection) -> Check:
+    async def check() -> str | None:
+        await store.check()
+        return inspection.note()
+
+    return check
 
 
 def _spool_check(spool: Spool | None, settler: Settler) -> Check:
@@ -223,10 +243,7 @@ async def _observers(
 
 
 def _tell(settings: Settings, store: str) -> None:
-    if store == "memory":
-        _log.warning("store memory: for tests only, every record goes with the process")
-    else:
-        _log.info("store %s", store)
+    _log.info("store %s", store)
     for name, upstream in settings.upstreams.items():
         base = upstream.base_path.decode("ascii", "backslashreplace")
         way = "" if upstream.proxy is None else f", through the proxy {Address(upstream.proxy.host, upstream.proxy.port)}"

@@ -18,7 +18,7 @@ from idemproxy.config.load import FLAGS
 NAMES: Final = (*COMMANDS, *(f"records {verb}" for verb in VERBS), "demo-api")
 
 _READ_BY_LOAD: Final = frozenset({"config", "upstream", *FLAGS})
-_CONFIGURED: Final = frozenset({"run", "check", "print-config"})
+_CONFIGURED: Final = frozenset({"run", "check", "doctor", "print-config"})
 
 _FLAG: Final = re.compile(r"  (?P<flag>--[a-z-]+)(?: (?P<value>\S.*?))?(?:  +|\n +)(?P<about>\S.*)")
 _POSITIONAL: Final = re.compile(r"  (?P<flag>[A-Z]+)(?P<value>)(?:  +|\n +)(?P<about>\S.*)")

@@ -7,7 +7,7 @@ that is not of the tables is a fault of the program and raises KeyError: labels 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Final
@@ -25,6 +25,9 @@ NO_ROUTE: Final = "-"
 """The label `route` of a request that no route takes; no configured route may be called so."""
 
 STORE_OPERATIONS: Final = ("check", "claim", "renew", *Settlement, "read", "list", "resolve", "forget", "audit")
+
+STORE_FINDINGS: Final = ("error", "warning", "unverified", "accepted")
+"""What was found of the store's server or file, other than that it is fine, by how much it matters."""
 
 # Seconds. Requests: from a replay out of a near store to the default of the total time-out. The store: from one coalesced command
 # to a wait for an outage to end.
@@ -79,6 +82,11 @@ class Metrics:
         if ok is not self._store_up:
             self._store_up = ok
             self._store.up.set(ok)
+
+    def store_findings(self, counts: Mapping[str, int]) -> None:
+        """How many findings of each of STORE_FINDINGS the last look at the store has made."""
+        for level, gauge in self._store.findings.items():
+            gauge.set(counts.get(level, 0))
 
     def spool(self, entries: int, size: int) -> None:
         """What waits in the spool now; `size` in bytes."""
@@ -160,6 +168,7 @@ class _StoreSeries:
     operations: dict[tuple[str, bool], Counter]
     seconds: dict[str, Histogram]
     up: Gauge
+    findings: dict[str, Gauge]
 
     @classmethod
     def make(cls, registry: CollectorRegistry, store: str) -> _StoreSeries:
@@ -184,6 +193,12 @@ class _StoreSeries:
             buckets=_STORE_BUCKETS,
         )
         up = Gauge("idemproxy_store_up", "1 when the store confirmed its last operation, else 0.", ("store",), registry=registry)
+        findings = Gauge(
+            "idemproxy_store_findings",
+            "What the last look at the store's server or file found, as `idemproxy doctor` prints it; error: records may be lost.",
+            ("store", "result"),
+            registry=registry,
+        )
         return cls(
             settlements={
                 (name, became): settlements.labels(store, name, became) for name, became in product(Settlement, Settled)
@@ -194,6 +209,7 @@ class _StoreSeries:
             },
             seconds={name: seconds.labels(store, name) for name in STORE_OPERATIONS},
             up=up.labels(store),
+            findings={level: findings.labels(store, level) for level in STORE_FINDINGS},
         )
 
 

@@ -74,8 +74,9 @@ async def attempt(
     except UnsureError as exc:
         return Attempted(exc.outcome, relay=relay)
     finally:
-        if sending is not None:
+        if sending is not None and not sending.done():
             sending.cancel()
+            connection.abort()  # kept, it would give the next request to the upstream as the rest of this body
         pool.give_back(connection)
     return Attempted(judged(head), Answer(head.status, head.reason, end_to_end(head.fields), body), relay)
 

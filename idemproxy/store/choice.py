@@ -40,6 +40,12 @@ def _redis(settings: StoreSettings) -> Store:
     )
 
 
+def is_still_to_be_made(settings: StoreSettings) -> bool:
+    """Whether starting this store would make a file, whose owner is whoever does."""
+    scheme, _, rest = settings.url.partition("://")
+    return scheme == "sqlite" and not Path(rest.removeprefix("/")).exists()
+
+
 def store_name(settings: StoreSettings) -> str:
     """What tells a store from others of this host: its URL without credentials, in one spelling, and the prefix."""
     scheme, _, rest = settings.url.partition("://")

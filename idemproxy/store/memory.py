@@ -41,7 +41,11 @@ class MemoryStore:
 
     async def inspect(self) -> Sequence[Finding]:
         """As base.Store.inspect: it is for tests, and says so."""
-        return [Finding(Level.WARNING, "memory", "for tests only, every record goes with the process; use sqlite:// or redis://")]
+        return [
+            Finding(
+                Level.WARNING, "memory", "for tests only, every record goes with the process; keep them in a file or on a server"
+            )
+        ]
 
     async def claim(self, identity: Identity, ask: Ask, *, watched: bool = False) -> Granted | Found:  # noqa: ARG002 -- all settlements wake
         """As base.Store.claim."""

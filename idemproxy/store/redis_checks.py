@@ -74,10 +74,9 @@ async def see(link: Asks) -> Seen:
         *(_asked(link, until, b"CONFIG", b"GET", name.encode()) for name in _CONFIG),
     )
     after = wall()
-    told = {name: reply[1].decode() for name, reply in zip(_CONFIG, config, strict=True) if _is_pair(reply)}
     return Seen(
         info=read_info(info.decode(errors="replace")) if isinstance(info, bytes) else {},
-        config=told,
+        config={name: value for name, reply in zip(_CONFIG, config, strict=True) if (value := _value(reply)) is not None},
         ahead=_ahead(time, before, after),
         has_waitaof=None if not isinstance(waitaof, list) or not waitaof else waitaof[0] is not None,
     )
@@ -93,8 +92,13 @@ async def _asked(link: Asks, until: float, *command: bytes) -> Reply:
         raise unavailable(link.address, error) from error
 
 
-def _is_pair(reply: Reply) -> bool:
-    return isinstance(reply, list) and len(reply) == 2 and isinstance(reply[1], bytes)
+def _value(told: Reply) -> str | None:
+    """Of a setting, by what CONFIG told."""
+    match told:
+        case [bytes(), bytes(value)]:
+            return value.decode(errors="replace")
+        case _:
+            return None
 
 
 def _ahead(told: Reply, before: int, after: int) -> float | None:
@@ -226,9 +230,10 @@ def _clock(seen: Seen) -> Iterator[Finding]:
     elif abs(seen.ahead) <= MOST_SKEW:
         yield Finding(Level.FINE, "clock", f"within {MOST_SKEW:g} s of this machine's")
     else:
+        side = "ahead of" if seen.ahead > 0 else "behind"
         text = (
-            f"{'ahead of' if seen.ahead > 0 else 'behind'} this machine's: leases and expiries go by the server's, and a failover "
-            "to a server with another clock may end them early or late; keep the clocks of all servers right by slewing"
+            f"{side} this machine's: leases and expiries go by the server's, and a failover to a server with another clock may "
+            "end them early or late; keep the clocks of all servers right by slewing"
         )
         yield Finding(Level.WARNING, "clock", text, detail=f"{abs(seen.ahead):.1f} s")
 

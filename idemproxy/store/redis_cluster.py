@@ -76,6 +76,7 @@ class ClusterLink:
         """The reply to a packed command about a key. Raises StoreUnavailableError."""
         loop = asyncio.get_running_loop()
         until, slot = loop.time() + self.deadline, key_slot(key)
+        address: Address = ("", 0)
         redirected: Address | None = None
         lost: StoreUncertainError | None = None
         while True:
@@ -83,8 +84,7 @@ class ClusterLink:
                 address = redirected or await self._of(slot, until)
                 return await self._attempt(command, address, until, script, redirected is not None)
             except _AgainError as again:
-                if isinstance(again.failure, StoreUncertainError):
-                    lost = again.failure
+                lost = again.failure if isinstance(again.failure, StoreUncertainError) else lost
                 redirected = again.address
                 looking = None if redirected else self._refresh()
                 if loop.time() + _PAUSE < until and looking is not None:

@@ -115,35 +115,28 @@ class Link:
 
         `asking`: the cluster sent us here for this command alone.
         """
-        loop = asyncio.get_running_loop()
         once = script is not None and not script.repeatable
         again, lost = False, None
         while True:
+            failure: RedisError | StoreUnavailableError
+            lane = self._lane
             try:
-                lane = self._lane if self._lane is not None and self._lane.open else await self.reach(until)
-            except StoreUnavailableError as error:
-                if lost is None:
-                    raise
-                raise lost from error  # what was sent before may have been carried out
-            try:
+                if lane is None or not lane.open:
+                    lane = await self.reach(until)
                 if asking:
                     lane.submit(_ASKING, until).add_done_callback(_heard)
                 return await lane.submit(command, until, () if script is None else script.writes)
             except LostReplyError as error:
-                if again or once or loop.time() >= until:
-                    raise
-                lost = error
-            except RedisError as error:  # it was not carried out
-                if is_replica(error):
-                    await lane.close(loop.time())  # whoever connects anew may find the primary
-                elif isinstance(error, NoScriptError) and script is not None and not again:
-                    await lane.submit(script.load, until)
-                else:
-                    again = True
-                if again:
-                    if lost is None:
-                        raise
-                    raise lost from error  # as above
+                failure = lost = error
+                is_done = once or asyncio.get_running_loop().time() >= until
+            except StoreUnavailableError as error:
+                failure, is_done = error, True
+            except RedisError as error:
+                failure, is_done = error, lane is None or not await _mended(lane, error, until, script)
+            if is_done or again:
+                if lost is None or lost is failure:
+                    raise failure
+                raise lost from failure  # the first copy may have been carried out, whatever became of the second
             again = True
 
     async def spread(self, name: str) -> Sequence[bytes]:
@@ -195,6 +188,17 @@ class Link:
             self._failing_since = asyncio.get_running_loop().time()
         self._failures += 1
         self._why = why
+
+
+async def _mended(lane: Lane, error: RedisError, until: float, script: Script | None) -> bool:
+    """Whether the reason was removed for which a command was not carried out."""
+    if isinstance(error, NoScriptError) and script is not None:
+        await lane.submit(script.load, until)
+        return True
+    if is_replica(error):
+        await lane.close(asyncio.get_running_loop().time())  # whoever connects anew may find the primary
+        return True
+    return False
 
 
 def _heard(reply: asyncio.Future[Reply]) -> None:

@@ -2,7 +2,8 @@
 
 This module is the face that the event loop sees. Behind it: sqlite_writer, the thread that carries steps out and commits them in
 groups; sqlite_rows, records as rows; sqlite_list, pages of them; sqlite_audit, the trail of persons' acts; sqlite_file, opening,
-schema and errors; sqlite_checks, what is looked at of it; sqlite_clock, the time that all processes on one file agree on; sqlite_wake, waking between processes.
+schema and errors; sqlite_checks, what is looked at of the file and its disk; sqlite_clock, the time that all processes on one
+file agree on; sqlite_wake, waking between processes.
 """
 
 from __future__ import annotations

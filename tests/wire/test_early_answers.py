@@ -99,3 +99,24 @@ def test_an_early_answer_to_a_covered_request_settles_it(upstream: Upstream, por
 
     assert (code, b"no") == (status(answer), answer.body)
     assert (None if code == 401 else "completed") == records.phase(key)
+
+
+def test_no_request_follows_half_of_another(upstream: Upstream, port: int) -> None:
+    """Where an answer came before the body had gone out, its connection takes no other request: that would be read as the rest."""
+    broken: list[bytes] = []
+
+    def answers_early(line: Line) -> None:
+        while True:
+            line.request_head()
+            line.exactly(1000)
+            line.send(b"HTTP/1.1 401 Early\r\nContent-Length: 2\r\n\r\nno")
+            if stray := line.exactly(SIZE - 1000).strip(b"\0"):
+                broken.append(stray)
+
+    upstream.plays(answers_early)
+
+    for _ in range(20):
+        assert 401 == status(ask(port, request("POST", "/file", body=bytes(SIZE), key=new_key())))
+
+    upstream.hang_up()
+    assert [] == broken

@@ -1,0 +1,95 @@
+"""What is known of the place where the records lie: looked at when the proxy starts, again and again, and when it has come back.
+
+An error that was not accepted refuses the start. One that comes to light later is told in the log, in a metric, and by
+`/readyz?verbose`, but the proxy stays ready: records that are there still protect their operations, and to send clients away
+would take that protection, and the service, from all of them for a fault that may never strike.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from typing import Final
+
+from idemproxy.store.base import Store, StoreError
+from idemproxy.store.base_finding import Finding, Level, judged
+
+_log = logging.getLogger("idemproxy")
+
+# Seconds between two looks, each up to a fifth longer or shorter, so that the proxies of a server do not ask in step.
+_EVERY: Final = 60.0
+_UNTIL_SEEN: Final = 5.0
+"""The same, while it could not be seen."""
+_AFTER_RETURN: Final = 1.0
+"""Seconds within which a store that has come back is looked at: not at once, since all who wait for it come at once."""
+
+_LEVELS: Final = {Level.ERROR: logging.ERROR, Level.FINE: logging.INFO}
+
+Tell = Callable[[Mapping[str, int]], None]
+"""Takes how many findings there are of each level, by the level's name in lower case."""
+
+
+class Inspection:
+    """The findings on a store. `accepted`: `store.accept_risk`. Each finding is logged once, for as long as it stays the same."""
+
+    def __init__(self, store: Store, accepted: Collection[str], tell: Tell) -> None:
+        self._store = store
+        self._accepted = accepted
+        self._tell = tell
+        self._findings: list[Finding] = []
+        self._was_seen = False
+        self._confirms = True
+        self._back = asyncio.Event()
+
+    def refusals(self) -> list[str]:
+        """Why a proxy must not start; empty when it may, or when nothing could be seen."""
+        return [_line(each) for each in self._errors() if not each.heals]
+
+    def note(self) -> str | None:
+        """For whoever asks whether the store is well: the errors."""
+        return "; ".join(_line(each) for each in self._errors()) or None
+
+    def operation(self, ok: bool) -> None:  # noqa: FBT001 - the shape of MeasuredStore's report
+        """The store has confirmed an operation, or has not: it is looked at anew when it confirms again."""
+        if ok and not self._confirms:
+            self._back.set()
+        self._confirms = ok
+
+    async def look(self) -> None:
+        """Look once, and tell what is new. A store that is out of reach keeps its old findings."""
+        try:
+            found = judged(await self._store.inspect(), self._accepted)
+        except StoreError:  # whoever needs the store is told of that
+            self._was_seen = False
+            return
+        before = {each.what: each for each in self._findings if each.level is not Level.FINE}
+        known = set(self._findings)
+        for each in found:
+            if each not in known and (each.level is not Level.FINE or each.what in before):
+                _log.log(_LEVELS.get(each.level, logging.WARNING), "store: %s", _line(each))
+        self._findings, self._was_seen = found, True
+        self._tell(Counter(each.level.name.lower() for each in found))
+
+    async def keep_looking(self) -> None:
+        """Look again for as long as the proxy runs."""
+        while True:
+            pause = (_EVERY if self._was_seen else _UNTIL_SEEN) * random.uniform(0.8, 1.2)  # noqa: S311 -- spreads, guards nothing
+            try:
+                await asyncio.wait_for(self._back.wait(), pause)
+            except TimeoutError:
+                pass
+            else:
+                await asyncio.sleep(_AFTER_RETURN * random.random())  # noqa: S311 -- as above
+            self._back.clear()
+            await self.look()
+
+    def _errors(self) -> list[Finding]:
+        return [each for each in self._findings if each.level is Level.ERROR]
+
+
+def _line(finding: Finding) -> str:
+    level = "" if finding.level in {Level.ERROR, Level.WARNING} else f"{finding.level}: "
+    return f"{finding.what}: {level}{finding}"
