@@ -12,7 +12,7 @@ LOCK := $(BIN)/uv pip compile pyproject.toml --extra speed --universal --python-
 	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test wire lint format types check docs chaos lock bench soak slow bench-store bench-memory clean
+.PHONY: help setup run test wire lint format types check docs chaos failover lock bench soak slow bench-store bench-memory clean
 
 help:
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 14
@@ -59,6 +59,9 @@ docs: $(STAMP) ## write the generated parts of docs/ anew from the program
 
 chaos: $(STAMP) ## the fault suite in its long form: ten minutes of kill -9; SEED=N repeats one
 	$(BIN)/python -m tests.process.chaos $(if $(SEED),--seed $(SEED))
+
+failover: $(STAMP) ## what failovers of Redis lose, with and without confirmation by a replica: ten minutes, and a table
+	$(BIN)/python -m tests.process.chaos.failover $(if $(SEED),--seed $(SEED))
 
 lock: $(STAMP) ## write requirements/*.txt anew from pyproject.toml, keeping versions that still fit
 	$(LOCK) --output-file requirements/runtime.txt

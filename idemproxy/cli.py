@@ -191,7 +191,7 @@ def add_admin(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_file_and_store(parser: argparse.ArgumentParser) -> None:
-    """The flags of every command that needs a configuration; each is also read from the environment, as IDEMPROXY_ and its name."""
+    """The flags of all that load a configuration; each is also read from the environment, as IDEMPROXY_ and its name."""
     parser.epilog = "Each flag is also read from the environment (IDEMPROXY_STORE for --store); flags come first."
     parser.add_argument("--config", metavar="FILE", help="YAML file; flags and environment come before what it says")
     parser.add_argument(

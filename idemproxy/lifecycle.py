@@ -14,7 +14,7 @@ import secrets
 import signal
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from idemproxy.admin.access import Access
@@ -36,7 +36,7 @@ from idemproxy.proxy.listener import Listener
 from idemproxy.proxy.orphans import Owner, keep_adopting
 from idemproxy.proxy.pool import Pool
 from idemproxy.proxy.settler import Settler
-from idemproxy.store.base import StoreError
+from idemproxy.store.base import Store, StoreError
 from idemproxy.store.choice import open_store, store_name
 from idemproxy.store.inspection import Inspection
 from idemproxy.store.measured import MeasuredStore
@@ -86,15 +86,8 @@ async def _serve(settings: Settings) -> int:
     signals = _Signals(loop, certificate)
     store = open_store(settings.store)
     metrics = Metrics([route.name for route in settings.routes], store.name)
-    inspection = Inspection(store, settings.store.accepted_risks, metrics.store_findings)
-
-    def observe_store(operation: str, seconds: float, ok: bool) -> None:  # noqa: FBT001 - the shape of MeasuredStore's report
-        metrics.store_operation(operation, seconds, ok)
-        inspection.operation(ok)
-
-    measured = MeasuredStore(store, observe_store)
     async with contextlib.AsyncExitStack() as stack:
-        await _open(measured, inspection, stack)
+        measured, inspection = await _open(store, settings.store.accepted_risks, metrics, stack)
         spool = await _open_spool(settings, stack)
         observe = await stack.enter_async_context(_observers(settings, metrics, loop))
         settler = Settler(measured, spool, metrics, loop)
@@ -157,19 +150,29 @@ def _certificates(settings: Settings) -> tuple[ShownCertificate | None, Mapping[
     return certificate, contexts
 
 
-async def _open(store: MeasuredStore, inspection: Inspection, stack: contextlib.AsyncExitStack) -> None:
-    """Start the store, and look at it; an outage is told, and heals by itself. Raises NotStartedError where records may be lost."""
-    await store.start()
-    stack.push_async_callback(store.close)
+async def _open(
+    store: Store, accepted_risks: Collection[str], metrics: Metrics, stack: contextlib.AsyncExitStack
+) -> tuple[MeasuredStore, Inspection]:
+    """Start the store and look at it; an outage is told, and heals by itself. Raises NotStartedError where records may go."""
+    inspection = Inspection(store, accepted_risks, metrics.store_findings)
+
+    def observe(operation: str, seconds: float, ok: bool) -> None:  # noqa: FBT001 - the shape of MeasuredStore's report
+        metrics.store_operation(operation, seconds, ok)
+        inspection.operation(ok)
+
+    measured = MeasuredStore(store, observe)
+    await measured.start()
+    stack.push_async_callback(measured.close)
     try:
-        await store.check()
+        await measured.check()
     except StoreError as exc:
         _log.warning("not ready, covered writes get 503 until this heals: %s", exc)
     await inspection.look()
     if refusals := inspection.refusals():
-        raise NotStartedError(f"not started, since records may be lost: {'; '.join(refusals)}")
+        raise NotStartedError(f"not started, since records may go: {'; '.join(refusals)}")
     looking = asyncio.get_running_loop().create_task(inspection.keep_looking())
     stack.push_async_callback(_ended, looking)
+    return measured, inspection
 
 
 async def _open_spool(settings: Settings, stack: contextlib.AsyncExitStack) -> Spool | None:

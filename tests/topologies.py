@@ -80,6 +80,10 @@ class Watched:
         until(lambda: self.primary() is not old, "the Sentinels have made no other primary")
         return old
 
+    def regroup(self) -> None:
+        """Wait until the replicas that are left follow the present primary; until then they may confirm what the old one has."""
+        until(lambda: len(followers(self.servers, self.primary())) >= len(self.servers) - 2, "a replica does not move on")
+
     def bring_back(self, old: RedisServer) -> None:
         """Let a server that was the primary follow the present one; Sentinels would take ten seconds to tell it."""
         with client(old.port) as server:

@@ -12,26 +12,33 @@ from idemproxy.core.hop import HOP_BY_HOP, OURS
 from idemproxy.core.policy import REPLAY_DENIED
 from idemproxy.core.problem import KINDS, Kind, Slug
 
-_ALSO: Final = MappingProxyType({Slug.NOT_SENT: (503, 504), Slug.OUTCOME_UNKNOWN: (500, 502, 504)})
+_ALSO: Final = MappingProxyType(
+    {Slug.BAD_REQUEST: (405, 408, 414, 431), Slug.NOT_SENT: (503, 504), Slug.OUTCOME_UNKNOWN: (500, 502, 504)}
+)
 """The statuses that a slug has in some cases, beside its usual one."""
 
 _MEANINGS: Final[Mapping[Slug, str]] = MappingProxyType(
     {
         Slug.KEY_MISSING: "The route has `key: required`, and the request names no operation.",
         Slug.KEY_INVALID: "Several key fields, a list, an empty or too long key, or characters that are not visible ASCII.",
-        Slug.BAD_REQUEST: "Not valid HTTP, a target that is no path, a body that is broken off, or no place for the stamp.",
+        Slug.BAD_REQUEST: (
+            "Not valid HTTP, a target that is no path, another server's name, an upgrade with a key, a body that is broken off, "
+            "or no place for the stamp. 405: CONNECT; 408: a head or a body that comes too slowly; 414, 431: over a "
+            "[limit](wire.md#limits), which `detail` names."
+        ),
         Slug.KEY_REUSED: "The key was first used for another request: a new operation needs a new key.",
         Slug.IN_PROGRESS: "The first request with this key is still under way: ask again after `Retry-After`.",
         Slug.OUTCOME_UNKNOWN: (
             "The request was sent and nobody here knows whether it happened. 409 on a retry; 502 or 504 on the first request, "
-            "where no whole answer came; 500 where the proxy itself failed. "
-            "See [resolve an unknown outcome](../how-to/resolve-an-unknown-outcome.md)."
+            "where no whole answer came, or none that is [valid and within limits](wire.md#answers); 500 where the proxy itself "
+            "failed. See [resolve an unknown outcome](../how-to/resolve-an-unknown-outcome.md)."
         ),
         Slug.RESPONSE_UNAVAILABLE: "It happened, with the status that `detail` names, but the answer was too long to keep.",
         Slug.KEY_EXPIRED: "It happened, at the time that `detail` names, and the answer is no longer kept.",
         Slug.NOT_SENT: (
             "No byte of the request left. 502: refused, no route, no such name, no TLS; 504: no connection in time; "
-            "503: the claim's lease was over."
+            "503: the claim's lease was over. Where an egress proxy is in the way, `detail` names it, and the status with which "
+            "it opened no tunnel."
         ),
         Slug.STORE_UNAVAILABLE: "The claim could not be made durable, so nothing was sent.",
         Slug.BODY_TOO_LARGE: "The body is longer than `max_request_body`; nothing was stored.",

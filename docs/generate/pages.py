@@ -8,14 +8,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from docs.generate import answers, command_line, fingerprint, machine, metrics, profiles, settings
+from docs.generate import answers, command_line, fingerprint, machine, metrics, profiles, settings, wire
 
 DOCS: Final = Path(__file__).parents[1]
 
 PARTS: Final[Mapping[str, Callable[[], str]]] = MappingProxyType(
     {
         "admin-problems": answers.admin_problems,
+        "answer-limits": wire.answer_limits,
         "attempt-diagram": machine.attempt_diagram,
+        "client-deadlines": wire.client_deadlines,
+        "client-limits": wire.client_limits,
         "command-line": command_line.commands,
         "decision-diagram": machine.decision_diagram,
         "fingerprint-examples": fingerprint.examples,

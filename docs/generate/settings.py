@@ -46,7 +46,7 @@ class _Reader:
                 about += f" See [below](#{anchor(whole + step)})."
                 inner.append((whole + step, mapping, _inside(value, step)))
             default = "required" if name in required else _default(resolved, said.get("default", value))
-            rows.append([code(whole), self._type(resolved), default, about.replace("<", "&lt;")])
+            rows.append([code(whole), self._type(resolved), default, " ".join(about.split()).replace("<", "&lt;")])
         yield f"### {code(path) if path else 'Top level'}\n\n{table(_HEADING, rows)}"
         for place, mapping, value in inner:
             yield from self.tables(place, mapping, value)

@@ -195,7 +195,7 @@ class _StoreSeries:
         up = Gauge("idemproxy_store_up", "1 when the store confirmed its last operation, else 0.", ("store",), registry=registry)
         findings = Gauge(
             "idemproxy_store_findings",
-            "What the last look at the store's server or file found, as `idemproxy doctor` prints it; error: records may be lost.",
+            "What the last look at the store's server or file found, as `idemproxy doctor` prints it; error: records may go.",
             ("store", "result"),
             registry=registry,
         )

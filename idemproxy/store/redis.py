@@ -135,7 +135,7 @@ class RedisStore:
             self._link.run(RENEW, self._keys.of(identity)[0], b"%d" % hold.fence, hold.owner.encode(), length)
             for identity, hold in holds
         )
-        return [reply == 1 for reply in replies]
+        return [reply == b"renewed" for reply in replies]
 
     async def complete(self, identity: Identity, hold: Hold, completion: Completion) -> Settled:
         """As base.Store.complete."""

@@ -155,7 +155,7 @@ def _eviction(seen: Seen) -> Iterator[Finding]:
         case policy:
             text = (
                 f"{policy}: a full memory may evict the record of a finished operation, and its retry would run it again; "
-                "set maxmemory-policy to noeviction, or accept it with `accept_risk: [eviction]`"
+                "set maxmemory-policy to noeviction, or accept it with `store.accept_risk: [eviction]`"
             )
             yield Finding(Level.ERROR, "maxmemory-policy", text, risk="eviction")
 

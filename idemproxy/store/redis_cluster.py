@@ -19,7 +19,7 @@ from redis.exceptions import AskError, ClusterDownError, MasterDownError, MovedE
 
 from idemproxy.store.base import StoreUnavailableError, StoreUncertainError
 from idemproxy.store.redis_durability import Durability
-from idemproxy.store.redis_endpoint import Endpoint
+from idemproxy.store.redis_endpoint import Endpoint, drop
 from idemproxy.store.redis_fault import UnconfirmedError, unavailable
 from idemproxy.store.redis_lane import Reply
 from idemproxy.store.redis_link import Link
@@ -185,10 +185,10 @@ class ClusterLink:
         return link
 
     def _known(self) -> list[Endpoint]:
-        """Every server that may know the map: those of the last one, and those that the URL names; first those that answer."""
+        """Every server that may know the map: those of the last one, and those that the URL names; last those that are out."""
         addresses = dict.fromkeys((*(address for _, _, address in self._ranges), *self._endpoint.place.addresses))
-        up = {address for address, link in self._links.items() if link.is_up}
-        return [self._endpoint.at(address, _A_NODES_SHARE) for address in sorted(addresses, key=lambda each: each not in up)]
+        out = {address for address, link in self._links.items() if link.is_out}
+        return [self._endpoint.at(address, _A_NODES_SHARE) for address in sorted(addresses, key=out.__contains__)]
 
     async def _look(self, until: float) -> None:
         """Know some map. Raises StoreUnavailableError."""
@@ -221,9 +221,9 @@ class ClusterLink:
                         async with asyncio.timeout(endpoint.deadline):
                             self._learn(await connection.read_response(), endpoint.place.addresses[0][0])
                     finally:
-                        await connection.disconnect(nowait=True)
+                        await drop(connection)
                 except (RedisError, OSError) as error:
-                    why = str(unavailable(endpoint.address, error))
+                    why = str(unavailable(endpoint.address, error, endpoint.hint))
                 else:
                     await self._let_go()
                     return None

@@ -46,6 +46,13 @@ class Endpoint:
         self.deadline = deadline
         self._tls = tls
 
+    @property
+    def hint(self) -> str:
+        """What to do when the server ends a new connection without a word, as it does where TLS is not what it expects."""
+        if self.place.is_tls:
+            return "where it asks for a certificate, name ours in store.tls.certificate_file"
+        return "where it speaks TLS, begin store.url with rediss://"
+
     async def connect(self, commands: Sequence[bytes]) -> AbstractConnection:
         """A new connection on which the server has confirmed each of `commands`, within the deadline.
 
@@ -59,9 +66,18 @@ class Endpoint:
                 for _ in commands:
                     await connection.read_response()
             except BaseException:
-                await connection.disconnect(nowait=True)
+                await drop(connection)
                 raise
         return connection
+
+    async def moved_from(self, connection: AbstractConnection) -> bool:
+        """Whether Sentinels name another server than this one by now. Raises RedisError when none of them knows a primary."""
+        if self.place.topology is not Topology.SENTINEL:
+            return False
+        async with asyncio.timeout(self.deadline):
+            found = await self._find()
+        reached = cast("Connection", connection)
+        return found != (reached.host, reached.port)
 
     def at(self, address: Address, share: float = 1.0) -> Endpoint:
         """Another server, reached in the same way, within a share of the deadline."""
@@ -101,3 +117,11 @@ class Endpoint:
             for sentinel in sentinels.sentinels:
                 with suppress(RedisError, OSError):
                     await sentinel.aclose()
+
+
+async def drop(connection: AbstractConnection) -> None:
+    """Let a connection go at once: TLS would wait half a minute for the good-bye of a server that does not answer."""
+    writer = connection._writer  # noqa: SLF001 -- redis-py closes it politely, or not at all
+    if writer is not None:
+        writer.transport.abort()
+    await connection.disconnect(nowait=True)

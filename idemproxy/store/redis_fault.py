@@ -26,11 +26,19 @@ _ADVICE: Final = {
     "NOSCRIPT": "the server lost our scripts as soon as they were loaded: see who sends SCRIPT FLUSH, or moves between servers",
     "WRONGTYPE": "another program keeps its keys under store.prefix: choose another prefix",
     "RECORDVERSION": "the record was written by another version of this program: use that one",
+    "CERTIFICATE_VERIFY_FAILED": "see store.tls.ca_file: the server's certificate must be of an authority in it, or, without it, "
+    "of one that the system trusts, and must name the host of store.url",
+    "certificate required": "the server asks for a certificate: name ours in store.tls.certificate_file",
+    "unknown ca": "the server does not trust the authority of store.tls.certificate_file",
+    "WRONG_VERSION_NUMBER": "the server does not speak TLS: begin store.url with redis://",
     "max number of clients": "the server takes no more connections: raise maxclients",
     "without any password": "the server has no password set: remove the one in store.url",
     "invalid DB index": "the server has no such database: correct the number at the end of store.url",
     "DB index is out of range": "the server has no such database: correct the number at the end of store.url",
 }
+_USUAL: Final = "see that the server runs, and that store.url names it"
+_ENDED: Final = re.compile("while reading from|closed by server")
+"""In what redis-py says, when a connection ended that had come to stand."""
 # A code may come first, or, from inside a script of Redis 6.2, anywhere; redis-py removes it where it knows it.
 _KNOWN: Final = re.compile("|".join(rf"\b{re.escape(code)}\b" for code in _ADVICE))
 
@@ -63,10 +71,13 @@ def is_replica(error: RedisError) -> bool:
     return (known is not None and known[0] in {"READONLY", "MASTERDOWN"}) or error.status_code in {"READONLY", "MASTERDOWN"}
 
 
-def unavailable(address: str, error: BaseException) -> StoreUnavailableError:
-    """Any failure as a StoreUnavailableError: which server, what it or the network said, and what to do."""
+def unavailable(address: str, error: BaseException, hint: str = _USUAL) -> StoreUnavailableError:
+    """Any failure as a StoreUnavailableError: which server, what it or the network said, and what to do.
+
+    `hint`: what to do when the server has ended the connection without a word.
+    """
     code = getattr(error, "status_code", None)
     said = f"{code} {error}" if code else str(error) or "no answer within the deadline"  # a TimeoutError has no text
     known = _KNOWN.search(said)
-    advice = _ADVICE[known[0]] if known else "see that the server runs, and that store.url names it"
+    advice = _ADVICE[known[0]] if known else hint if _ENDED.search(said) else _USUAL
     return StoreUnavailableError(f"redis at {address}: {said}; {advice}")

@@ -25,6 +25,7 @@ from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import InvalidResponse, RedisError
 
 from idemproxy.store.redis_durability import Durability, is_among
+from idemproxy.store.redis_endpoint import drop
 from idemproxy.store.redis_fault import LostReplyError, UnconfirmedError, is_reply
 from idemproxy.store.redis_script import packed
 
@@ -110,7 +111,7 @@ class Lane:
         writing.cancel()
         ends = await asyncio.gather(reading, writing, return_exceptions=True)
         self._fall(next((str(end) for end in ends if isinstance(end, Exception)), "it ended"))
-        await self._connection.disconnect(nowait=True)
+        await drop(self._connection)
 
     async def _write(self) -> None:
         """Send whatever was submitted since the last write. While the server reads slowly, the next batch grows."""

@@ -15,16 +15,18 @@ whole deadline. The attempt goes on by itself: when it succeeds, with the script
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import Sequence
 from typing import Final, cast
 
+from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import NoScriptError, RedisError
 
 from idemproxy.store.base import StoreUnavailableError
 from idemproxy.store.redis_durability import Durability
 from idemproxy.store.redis_endpoint import Endpoint
-from idemproxy.store.redis_fault import LostReplyError, is_replica, unavailable
+from idemproxy.store.redis_fault import LostReplyError, UnconfirmedError, is_replica, unavailable
 from idemproxy.store.redis_lane import Lane, Reply
 from idemproxy.store.redis_script import ALL, Script, packed
 
@@ -35,6 +37,9 @@ _LAST_PAUSE: Final = 0.5
 
 _MOMENT: Final = 0.1
 """Seconds that a caller waits for a connection to a server that did not answer the last time."""
+
+_DOUBT: Final = 1.0
+"""Seconds between looks for another primary, while replicas do not confirm what is written to this one."""
 
 _ASKING: Final = packed(b"ASKING")
 
@@ -47,6 +52,9 @@ class Link:
         self._durability = durability
         self._lane: Lane | None = None
         self._opening: asyncio.Task[Lane | None] | None = None
+        self._connection: AbstractConnection | None = None
+        self._doubting: asyncio.Task[None] | None = None
+        self._doubted_at = -math.inf
         self._closed = False
         self._failures = 0
         self._failing_since = 0.0
@@ -64,14 +72,14 @@ class Link:
         return self._endpoint.deadline
 
     @property
-    def is_up(self) -> bool:
-        """Whether there is a connection."""
-        return self._lane is not None and self._lane.open
+    def is_out(self) -> bool:
+        """Whether the last attempt to reach the server failed."""
+        return self._failures > 0
 
     @property
     def is_given_up(self) -> bool:
         """Whether the server has been out of reach for longer than a caller waits."""
-        return self._failures > 0 and asyncio.get_running_loop().time() - self._failing_since > self.deadline
+        return self.is_out and asyncio.get_running_loop().time() - self._failing_since > self.deadline
 
     async def reach(self, until: float) -> Lane:
         """An open lane, by the loop's time `until`. Raises StoreUnavailableError, at once during a pause."""
@@ -131,12 +139,15 @@ class Link:
                 is_done = once or asyncio.get_running_loop().time() >= until
             except StoreUnavailableError as error:
                 failure, is_done = error, True
+                if isinstance(error, UnconfirmedError):
+                    self._doubt()
             except RedisError as error:
                 failure, is_done = error, lane is None or not await _mended(lane, error, until, script)
             if is_done or again:
                 if lost is None or lost is failure:
                     raise failure
-                raise lost from failure  # the first copy may have been carried out, whatever became of the second
+                # The first copy may have been carried out, whatever became of the second.
+                raise LostReplyError(f"{lost}; then {failure}") from failure
             again = True
 
     async def spread(self, name: str) -> Sequence[bytes]:
@@ -160,6 +171,9 @@ class Link:
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.wait((self._opening,))
+        if self._doubting is not None:
+            self._doubting.cancel()
+            await asyncio.wait((self._doubting,))
         if self._lane is not None:
             await self._lane.close(asyncio.get_running_loop().time() + self._endpoint.deadline)
 
@@ -172,15 +186,37 @@ class Link:
             connection = await self._endpoint.connect([script.load for script in ALL])
         except (RedisError, OSError) as error:
             pause = min(_LAST_PAUSE, _FIRST_PAUSE * 2 ** min(self._failures, 10))
-            self._failed(str(unavailable(self._endpoint.address, error)))
+            self._failed(str(unavailable(self._endpoint.address, error, self._endpoint.hint)))
             self._not_before = loop.time() + pause * random.uniform(0.5, 1)  # noqa: S311 -- spreads the knocks, guards nothing
             return None
         else:
             self._failures = 0
+            self._connection = connection
             self._lane = Lane(connection, self._endpoint.address, self._durability)
             return self._lane
         finally:
             self._opening = None
+
+    def _doubt(self) -> None:
+        """Replicas did not confirm a write: see whether they follow another by now.
+
+        A primary that slept through a failover takes itself for one for some ten seconds, until a Sentinel tells it otherwise.
+        """
+        loop = asyncio.get_running_loop()
+        if self._doubting is None and loop.time() >= self._doubted_at + _DOUBT and not self._closed:
+            self._doubted_at = loop.time()
+            self._doubting = loop.create_task(self._look_elsewhere())
+
+    async def _look_elsewhere(self) -> None:
+        """Leave a server in whose place Sentinels name another."""
+        lane, connection = self._lane, self._connection
+        try:
+            if lane is not None and connection is not None and await self._endpoint.moved_from(connection):
+                await lane.close(asyncio.get_running_loop().time())
+        except (RedisError, OSError):
+            pass  # no Sentinel knows better
+        finally:
+            self._doubting = None
 
     def _failed(self, why: str) -> None:
         """Open the circuit, or keep it open."""

@@ -46,7 +46,7 @@ class Script:
 
 
 CLAIM: Final = Script("claim", keys=2, arguments=7, writes=(b"granted",))
-RENEW: Final = Script("renew", keys=1, arguments=3)
+RENEW: Final = Script("renew", keys=1, arguments=3, writes=(b"renewed",))
 COMPLETE: Final = Script("complete", keys=2, arguments=12, writes=(b"written", b"rewritten"))
 RELEASE: Final = Script("release", keys=2, arguments=3)
 MARK_UNKNOWN: Final = Script("mark_unknown", keys=2, arguments=12)

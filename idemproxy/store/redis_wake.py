@@ -18,6 +18,7 @@ from redis.exceptions import RedisError
 from idemproxy.core.record import Identity
 from idemproxy.store.base import Wake
 from idemproxy.store.base_wake import LocalWakes
+from idemproxy.store.redis_endpoint import drop
 from idemproxy.store.redis_form import Keys
 from idemproxy.store.redis_script import packed
 
@@ -117,4 +118,4 @@ class RedisWakes:
         except (RedisError, OSError):
             return
         finally:
-            await connection.disconnect(nowait=True)
+            await drop(connection)

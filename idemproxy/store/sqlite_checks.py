@@ -147,10 +147,10 @@ def _space(place: Place) -> Iterator[Finding]:
     if place.free is None:
         yield Finding(Level.UNVERIFIED, what, "it cannot be seen how much space the disk has left")
     elif place.free < NO_SPACE:
-        text = "the disk is full: no operation can be noted, and none is sent; free some space"
+        text = f"less than {_size(NO_SPACE)}, which the log alone may take: soon nothing can be noted, nor sent; free some"
         yield Finding(Level.ERROR, what, text, detail=_size(place.free), heals=True)
     elif place.free < LITTLE_SPACE:
-        text = f"less than {_size(LITTLE_SPACE)}: when the disk is full, no operation can be noted, and none is sent; free some"
+        text = f"less than {_size(LITTLE_SPACE)}: on a full disk nothing can be noted, and nothing is sent; free some"
         yield Finding(Level.WARNING, what, text, detail=_size(place.free))
     else:
         yield Finding(Level.FINE, what, f"more than {_size(LITTLE_SPACE)}")

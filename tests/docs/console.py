@@ -1,7 +1,7 @@
 """A terminal that does what a document says: its commands are run in order, and what they print is held against what it shows.
 
 In a document `…` stands for any text of one line. Programs that serve are started and stay until the document ends, or until one
-of the same kind is started. The documented ports are free ones here.
+of the same kind is started: a proxy that listens elsewhere is another kind. The documented ports are free ones here.
 """
 
 from __future__ import annotations
@@ -20,13 +20,17 @@ from pathlib import Path
 from socket import create_connection
 from typing import Final
 
+from tests.docs.egress import egress_proxy
 from tests.docs.pages import REPOSITORY, Block
 from tests.servers import free_port
 
 API, PROXY, ADMIN = "127.0.0.1:9000", "127.0.0.1:8080", "127.0.0.1:8081"
+OTHER_PROXY, OTHER_ADMIN, EGRESS = "127.0.0.1:8082", "127.0.0.1:8083", "127.0.0.1:3128"
 SECONDS: Final = 20.0
 
 _ANY: Final = "…"
+_VARIABLE: Final = re.compile(r"([A-Z_]+)=(.*)")
+_OF_THE_PROXY: Final = "run"
 _OURS: Final = ("IDEMPROXY_", "MAKE", "MFLAGS")
 """What is taken out of the environment: settings of whoever runs the tests, and a make that runs them."""
 
@@ -55,9 +59,10 @@ def as_shown(shown: str, printed: str) -> str:
 class Console:
     """A shell in `directory`, with `idemproxy` in its path: that of the repository, until `pip install .` makes another."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, egress: str) -> None:
         self.directory = directory
-        self._ports = {address: f"127.0.0.1:{free_port()}" for address in (API, PROXY, ADMIN)}
+        ours = (API, PROXY, ADMIN, OTHER_PROXY, OTHER_ADMIN)
+        self._ports = {EGRESS: egress} | {address: f"127.0.0.1:{free_port()}" for address in ours}
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._programs = directory / "programs"
         self._programs.mkdir()
@@ -92,13 +97,19 @@ class Console:
                 variables = {"BIN": str(self._programs), "DEMO_API": self._ports[API], "PROXY": self._ports[PROXY]}
                 # `-o`: as after `make setup`. Here the environment is that of the tests.
                 made = ["make", "-f", str(REPOSITORY / "Makefile"), "-o", ".venv/.installed", "run"]
-                return self._serve("run", [*made, *(f"{name}={value}" for name, value in variables.items())], API, PROXY)
+                made += [f"{name}={value}" for name, value in variables.items()]
+                return self._serve(_OF_THE_PROXY, made, {}, API, PROXY)
             case ["pip", "install", "."]:
                 return self._install()
+            case ["kill", "-HUP", "PID"]:
+                self._running[_OF_THE_PROXY].send_signal(signal.SIGHUP)
+                return ""
             case ["idemproxy", "demo-api", *_]:
-                return self._serve("demo-api", [*words, "--listen", self._ports[API]], API)
+                return self._serve("demo-api", [*words, "--listen", self._ports[API]], {}, API)
             case ["idemproxy", "run", *_]:
-                return self._serve("run", shlex.split(self.real(command)), PROXY)
+                return self._run(shlex.split(self.real(command)), {})
+            case [first, "idemproxy", "run", *_] if variable := _VARIABLE.fullmatch(first):
+                return self._run(shlex.split(self.real(command))[1:], {variable[1]: variable[2]})
         done = subprocess.run(
             ["sh", "-c", self.real(command)],
             cwd=self.directory,
@@ -122,13 +133,35 @@ class Console:
         self._import_from(installed)
         return done.stdout + done.stderr
 
-    def _serve(self, kind: str, words: list[str], *addresses: str) -> str:
+    def _run(self, words: list[str], variables: dict[str, str]) -> str:
+        """Start a proxy; the environment says where it listens, unless that is at the other address, by a flag or in its file."""
+        files = [self.directory / word for word in words if word.endswith(".yaml")]
+        if any(self._ports[OTHER_PROXY] in text for text in (*words, *(file.read_text("utf-8") for file in files))):
+            elsewhere = {"IDEMPROXY_LISTEN": "", "IDEMPROXY_ADMIN_LISTEN": ""}
+            return self._serve("run-beside", words, variables | elsewhere, OTHER_PROXY)
+        return self._serve(_OF_THE_PROXY, words, variables, PROXY)
+
+    def told(self, shown: str) -> bool:
+        """Whether the proxy tells this in its log, sooner or later."""
+        pattern = re.compile(re.escape(shown.rstrip("\n")).replace(_ANY, ".*"), re.MULTILINE)
+        log = self.directory / f"{_OF_THE_PROXY}.log"
+        deadline = time.monotonic() + SECONDS
+        while (found := pattern.search(log.read_text("utf-8"))) is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return found is not None
+
+    def _serve(self, kind: str, words: list[str], variables: dict[str, str], *addresses: str) -> str:
         """Start a program, in the place of one of its kind, and return when it listens."""
         self._stop(kind)
         log = self.directory / f"{kind}.log"
         with log.open("ab") as told:
             program = subprocess.Popen(
-                words, cwd=self.directory, env=self._environment, stdout=told, stderr=told, start_new_session=True
+                words,
+                cwd=self.directory,
+                env=self._environment | variables,
+                stdout=told,
+                stderr=told,
+                start_new_session=True,
             )
         self._running[kind] = program
         deadline = time.monotonic() + SECONDS
@@ -157,8 +190,9 @@ class Console:
 @contextmanager
 def console(directory: Path) -> Iterator[Console]:
     """A console whose programs end with the context."""
-    opened = Console(directory)
-    try:
-        yield opened
-    finally:
-        opened.close()
+    with egress_proxy() as egress:
+        opened = Console(directory, egress)
+        try:
+            yield opened
+        finally:
+            opened.close()

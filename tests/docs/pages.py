@@ -39,10 +39,10 @@ def read(name: str) -> str:
     return (REPOSITORY / name).read_text("utf-8")
 
 
-def blocks(text: str, language: str) -> list[Block]:
-    """The blocks of a language."""
+def blocks(text: str, *languages: str) -> list[Block]:
+    """The blocks of these languages, in order."""
     found = (Block(each[1], each[2], text.count("\n", 0, each.start()) + 1) for each in _BLOCK.finditer(text))
-    return [block for block in found if block.language == language]
+    return [block for block in found if block.language in languages]
 
 
 def prose(text: str) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
+from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+import trustme
 
 from docs.generate.command_line import NAMES, told_by
 from docs.generate.pages import PARTS, filled_in, parts_of
@@ -60,11 +62,30 @@ def test_links_lead_somewhere(name: str) -> None:
     assert [] == broken
 
 
+@cache
+def _authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@cache
+def _certificate() -> trustme.LeafCert:
+    return _authority().issue_cert("localhost")
+
+
+def _write_certificates(directory: Path) -> None:
+    """The files of TLS, under the names that the documents give them."""
+    _authority().cert_pem.write_to_path(directory / "ca.crt")
+    for name in ("tls", "client"):
+        _certificate().cert_chain_pems[0].write_to_path(directory / f"{name}.crt")
+        _certificate().private_key_pem.write_to_path(directory / f"{name}.key")
+
+
 @pytest.mark.parametrize(("name", "line"), CONFIGURATIONS)
 def test_configurations_load(name: str, line: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each configuration is a whole one, which the real loader takes."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "admin-token").write_text(TOKEN)
+    _write_certificates(tmp_path)
     [text] = [block.text for block in blocks(read(name), "yaml") if block.line == line]
     path = tmp_path / "idemproxy.yaml"
     path.write_text(text, "utf-8")
@@ -74,13 +95,16 @@ def test_configurations_load(name: str, line: int, tmp_path: Path, monkeypatch: 
 
 @pytest.mark.parametrize("name", WITH_COMMANDS)
 def test_commands_do_what_the_document_shows(name: str, tmp_path: Path) -> None:
-    """Every command of the document is run, in order, in an empty directory, and prints what stands under it."""
+    """Every command is run, in order, in an empty directory, and prints what stands under it; a log is what the proxy says."""
     text = read(name)
     with console(tmp_path) as terminal:
         for block in blocks(text, "yaml"):
             if (titled := FILE_NAME.match(block.text)) is not None:
                 (tmp_path / titled[1]).write_text(terminal.real(block.text), "utf-8")
-        for block in blocks(text, "console"):
+        for block in blocks(text, "console", "log"):
+            if block.language == "log":
+                assert terminal.told(block.text), f"{name}:{block.line}: the proxy does not say this"
+                continue
             for step in steps(block):
                 assert step.shown == as_shown(step.shown, terminal.run(step.command)), f"{name}:{block.line}: {step.command}"
 

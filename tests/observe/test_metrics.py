@@ -29,6 +29,7 @@ OPERATIONS: Final = [
     *("check", "claim", "renew", "complete", "release", "mark_unknown", "read"),
     *("list", "resolve", "forget", "audit"),
 ]
+FINDINGS: Final = ["accepted", "unverified", "warning", "error"]
 SLUGS: Final = [
     *("key-missing", "key-invalid", "bad-request", "key-reused", "in-progress", "outcome-unknown", "response-unavailable"),
     *("key-expired", "not-sent", "store-unavailable", "body-too-large", "no-route", "draining"),
@@ -138,6 +139,7 @@ def test_every_series_is_there_from_the_start_at_0_and_no_other(metrics: Metrics
         series("idemproxy_spool_bytes"),
         series("idemproxy_spool_entries"),
         series("idemproxy_store_up", store="sqlite"),
+        *(series("idemproxy_store_findings", store="sqlite", result=level) for level in FINDINGS),
     }
     for route in [*ROUTES, "-"]:
         expected |= {series(f"idemproxy_{name}_total", route=route) for name in ("request_bytes", "response_bytes", "unrecorded")}
@@ -341,3 +343,15 @@ def test_a_scrape_costs_microseconds_a_line() -> None:
     lines = metrics.render()[0].count(b"\n")
 
     assert cost(metrics.render, 1) < 100 * increment * lines
+
+
+def test_findings_are_those_of_the_last_look(metrics: Metrics) -> None:
+    """Each look replaces the one before: a level of which nothing was found is 0 again, and what is fine is not counted."""
+    metrics.store_findings({"fine": 3, "error": 1, "warning": 2})
+    first = samples(metrics)
+    metrics.store_findings({"accepted": 1})
+    second = samples(metrics)
+    each = [series("idemproxy_store_findings", store="sqlite", result=level) for level in FINDINGS]
+
+    assert [0, 0, 2, 1] == [first[level] for level in each]
+    assert [1, 0, 0, 0] == [second[level] for level in each]

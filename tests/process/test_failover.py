@@ -51,14 +51,14 @@ async def test_what_a_replica_has_confirmed_outlives_the_primary(store: str, tmp
     assert [] == [str(violation) for violation in losses.violations], "\n".join(losses.stories)
     assert (0, 0) == (losses.twice, losses.forgotten)
     assert losses.answered > 200
-    assert losses.unconfirmed > 0
+    assert losses.refused > 0
 
 
 @pytest.mark.timeout(120)
 def test_a_stale_primary_grants_nothing(api: Upstream, topology: Watched | Cluster, key: str, tmp_path: Path) -> None:
     """A proxy that still asks the old primary, which knows nothing of what was done since, gets no claim that it acts upon."""
     keys = [f"{key}-{number}" for number in range(KEYS)]
-    durable = {"durability": {"replicas": 1, "timeout": "200ms"}}
+    durable = {"durability": {"replicas": 1 if isinstance(topology, Cluster) else 2, "timeout": "200ms"}}
     with proxy(*_run(tmp_path / "behind", api, topology, durable)) as behind:
         assert {"executed"} == _told(_ask_all(behind, [f"{each}-before" for each in keys]))  # connected to every node
         old = topology.fail_over(RedisServer.pause)
@@ -73,13 +73,12 @@ def test_a_stale_primary_grants_nothing(api: Upstream, topology: Watched | Clust
 
         refused = [answer for answer in answers if answer.told == "refused"]
         unconfirmed = sum("not confirmed" in line for line in behind.told)
-        print([str(a.told) for a in answers], list(behind.told)[-30:], old.port)
         print(f"{len(refused)} refused, {unconfirmed} of them granted by the stale primary")  # noqa: T201 - shown of a failed test
-        eventually(lambda: {"replayed"} == _told(_ask_all(behind, keys)), seconds=60)
+        eventually(lambda: {"replayed"} == _told(_ask_all(behind, keys)))
 
     assert 2 * KEYS == len(api.arrived)
-    assert refused
-    assert {UNAVAILABLE} == {answer.problem for answer in refused}
+    assert refused or isinstance(topology, Cluster)  # whose nodes may have told the old one before it heard of a claim
+    assert [UNAVAILABLE] * len(refused) == [answer.problem for answer in refused]
     assert {"refused", "replayed"} >= _told(answers)
 
 

@@ -61,7 +61,7 @@ class Fault:
 
 def _change_password(client: Redis) -> None:
     client.config_set("requirepass", "another")
-    client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    client.client_kill_filter(_type="normal", skipme=True)
 
 
 FAULTS = [
@@ -132,17 +132,21 @@ def test_a_server_that_refuses(api: Upstream, running: Program, operator: Redis,
 
 
 @pytest.mark.parametrize(
-    "words", [("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"), ("SCRIPT", "FLUSH")], ids=["CLIENT KILL", "SCRIPT FLUSH"]
+    "harm",
+    [
+        pytest.param(lambda client: client.client_kill_filter(_type="normal", skipme=True), id="CLIENT KILL"),
+        pytest.param(lambda client: client.script_flush(), id="SCRIPT FLUSH"),
+    ],
 )
 def test_what_heals_before_anyone_notices(
-    api: Upstream, running: Program, operator: Redis, key: str, words: tuple[str, ...]
+    api: Upstream, running: Program, operator: Redis, key: str, harm: Callable[[Redis], object]
 ) -> None:
     """Connections that the server closes, and scripts that it forgets, under load: every operation is carried out, once."""
     with ThreadPoolExecutor(8) as pool:
         asked = [pool.submit(ask, running.url, f"{key}-{number}") for number in range(MANY)]
         for part in range(1, 4):
             eventually(lambda part=part: len(api.arrived) >= part * MANY // 4)  # type: ignore[misc]  # bound at once
-            operator.execute_command(*words)
+            harm(operator)
         answers = [each.result() for each in asked]
 
     assert [(201, "executed")] * MANY == [told(answer) for answer in answers]

@@ -13,6 +13,7 @@ from idemproxy.store.base import Store
 from tests.servers import redis_server
 from tests.store.harness import CompressedHarness, Harness, MemoryHarness, SqliteHarness
 from tests.store.redis_harness import RedisHarness
+from tests.store.tls_server import TlsServer, tls_server
 from tests.topologies import Cluster, Watched, cluster, watched
 
 
@@ -37,7 +38,14 @@ def nodes() -> Iterator[Cluster]:
         yield topology
 
 
-@pytest.fixture(params=["memory", "compressed", "sqlite", "redis", "sentinel", "cluster"])
+@pytest.fixture(scope="session")
+def tls() -> Iterator[TlsServer]:
+    """A server that speaks TLS, as above; the oldest that is installed, since apt's is 7.0."""
+    with tls_server() as server:
+        yield server
+
+
+@pytest.fixture(params=["memory", "compressed", "sqlite", "redis", "sentinel", "cluster", "tls"])
 async def harness(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Harness]:
     """An empty store of each kind."""
     made: Harness
@@ -56,6 +64,9 @@ async def harness(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         case "sentinel":
             topology = request.getfixturevalue("sentinels")
             made = RedisHarness(topology.url, Redis(port=topology.primary().port, protocol=2))
+        case "tls":
+            server = request.getfixturevalue("tls")
+            made = RedisHarness(server.url, Redis.from_url(server.plain_url, protocol=2), server.files)
         case _:
             topology = request.getfixturevalue("nodes")
             made = RedisHarness(topology.url, RedisCluster(host="127.0.0.1", port=topology.servers[0].port, protocol=2))

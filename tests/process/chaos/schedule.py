@@ -37,6 +37,7 @@ STOP: Final = "stop"
 CUT: Final = "cut"
 LOSE: Final = "lose a reply of"
 FAIL_OVER: Final = "kill the primary of"
+LAG: Final = "keep a replica behind, and kill the primary of"
 DEPOSE: Final = "stop the primary of"
 
 # A stop may be longer than the lease (3 s), and is shorter than the lease and the probes' settle time (5 s) together: what

@@ -33,6 +33,8 @@ PROXIES: Final = 2
 """For each store."""
 UNREPLICATED: Final = 0.1
 """Seconds for which a primary is cut off from its replicas, and not from its clients, before it is killed."""
+BEHIND: Final = 1.0
+"""Seconds for which it is cut off from one of them; Sentinels would take that one for dead a little later."""
 
 
 @dataclass(slots=True)
@@ -95,6 +97,8 @@ class Stage:
         """Let a fault happen, and see to its end."""
         if fault.target in self.topologies:
             old = await self.fail_over(fault.target, fault.verb)
+            if isinstance(topology := self.topologies[fault.target], Watched):
+                await asyncio.to_thread(topology.regroup)
             await asyncio.sleep(fault.seconds)
             await self.bring_back(fault.target, old, fault.verb)
             return
@@ -122,10 +126,17 @@ class Stage:
         """Kill or stop the primary (the first one, of a cluster), and return when another has its place: the old one."""
         topology = self.topologies[store]
 
-        def kill(primary: RedisServer) -> None:
-            _kill_unreplicated(primary, followers(topology.servers, primary))
+        def harm(primary: RedisServer) -> None:
+            replicas = followers(topology.servers, primary)
+            match verb:
+                case schedule.FAIL_OVER:
+                    _kill_without(primary, replicas, UNREPLICATED)
+                case schedule.LAG:
+                    _kill_without(primary, replicas[:1], BEHIND)
+                case schedule.DEPOSE:
+                    primary.pause()
 
-        return await asyncio.to_thread(topology.fail_over, RedisServer.pause if verb == schedule.DEPOSE else kill)
+        return await asyncio.to_thread(topology.fail_over, harm)
 
     async def bring_back(self, store: str, old: RedisServer, verb: str) -> None:
         """Let the old primary run again, and return when it follows the new one: told so when it was killed, else by itself."""
@@ -181,17 +192,17 @@ class Stage:
         return Served(("idemproxy", "run", "--config", str(file)), environment, awaits=2)
 
 
-def _kill_unreplicated(primary: RedisServer, replicas: Sequence[RedisServer]) -> None:
-    """Kill a primary that has acknowledged writes which no replica has, as one does that loses its network in two steps.
+def _kill_without(primary: RedisServer, replicas: Sequence[RedisServer], seconds: float) -> None:
+    """Kill a primary that has acknowledged writes which these replicas lack, as one does that loses its network bit by bit.
 
-    The replicas are stopped, so that they do not connect again, and their connections are closed by the primary; it goes on
-    serving its clients for a moment, and is killed; then the replicas run again.
+    They are stopped, so that they do not connect again, and the primary closes the connections of all replicas; it goes on
+    serving its clients for so many seconds, and is killed; then they run again.
     """
     for replica in replicas:
         replica.pause()
     with client(primary.port) as admin:
-        admin.execute_command("CLIENT", "KILL", "TYPE", "replica")
-    time.sleep(UNREPLICATED)
+        admin.client_kill_filter(_type="replica")
+    time.sleep(seconds)
     primary.kill()
     for replica in replicas:
         replica.resume()
