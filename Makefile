@@ -57,8 +57,8 @@ check: lint types test ## all of these
 docs: $(STAMP) ## write the generated parts of docs/ anew from the program
 	$(BIN)/python -m docs.generate
 
-chaos: $(STAMP) ## the fault suite in its long form: ten minutes of kill -9; SEED=N repeats one
-	$(BIN)/python -m tests.process.chaos $(if $(SEED),--seed $(SEED))
+chaos: $(STAMP) ## the fault suite in its long form: ten minutes of kill -9; SEED=N repeats one, STORES="sentinel cluster"
+	$(BIN)/python -m tests.process.chaos $(if $(SEED),--seed $(SEED)) $(if $(STORES),--stores $(STORES))
 
 failover: $(STAMP) ## what failovers of Redis lose, with and without confirmation by a replica: ten minutes, and a table
 	$(BIN)/python -m tests.process.chaos.failover $(if $(SEED),--seed $(SEED))

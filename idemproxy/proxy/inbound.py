@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import secrets
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from idemproxy.core.key import KeyInvalidError, KeyMode, KeySource, find_key, hash_secretly
@@ -97,6 +98,9 @@ def arrive(http: web.BaseRequest, arrival: Arrival, routes: Sequence[Route], sec
     if route is None:
         detail = "No route of this proxy takes this method, host and path, so nothing was sent."
         raise RefusedError(problem(Slug.NO_ROUTE, detail), close=True)
+    if not all(map(bytes.isascii, chain.from_iterable(request.fields))):
+        _key(request, route)  # if it is the key that cannot be read, this is what is told
+        raise _bad("A field of the request holds bytes that are not ASCII, so nothing was sent: encode them.", route.name)
     upgrade = asked_upgrade(request) if http.version.minor and not http.body_exists else None
     covers = route.covers(request)
     key = _key(request, route) if covers or upgrade else None
@@ -200,5 +204,5 @@ def _server(authority: re.Match[bytes], scheme: bytes) -> tuple[bytes, bytes]:
     return authority[1].lower(), authority[2] or _DEFAULT_PORTS[scheme.lower()]
 
 
-def _bad(detail: str) -> RefusedError:
-    return RefusedError(problem(Slug.BAD_REQUEST, detail), close=True)
+def _bad(detail: str, route: str = "-") -> RefusedError:
+    return RefusedError(problem(Slug.BAD_REQUEST, detail), route, close=True)

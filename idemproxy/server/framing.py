@@ -56,7 +56,7 @@ class ClientLimits:
 
 UNREADABLE: Final = problem(Slug.BAD_REQUEST, "The request is not valid HTTP/1.1, so nothing was done with it.")
 _NOT_ASCII: Final = problem(
-    Slug.BAD_REQUEST, "The request's head holds bytes that are not ASCII, so nothing was done with it: encode them."
+    Slug.BAD_REQUEST, "The request's line holds bytes that are not ASCII, so nothing was done with it: percent-encode them."
 )
 _CHUNKED_1_0: Final = problem(
     Slug.BAD_REQUEST, "HTTP/1.0 has no Transfer-Encoding, so nothing was done with the request: use HTTP/1.1."
@@ -89,7 +89,7 @@ def fault_of(head: bytes, limits: ClientLimits) -> Problem | None:
     if fields.count(b"\r\n") - 1 > limits.fields:
         detail = f"The request has more than {limits.fields} fields, so nothing was done with it."
         return problem(Slug.BAD_REQUEST, detail, status=431)
-    if not head.isascii():
+    if not line.isascii():
         return _NOT_ASCII
     found = _REQUEST_LINE.fullmatch(line)
     if found is None:

@@ -69,7 +69,8 @@ class Inspection:
         known = set(self._findings)
         for each in found:
             if each not in known and (each.level is not Level.FINE or each.what in before):
-                _log.log(_LEVELS.get(each.level, logging.WARNING), "store: %s", _line(each))
+                sentence = f"store: {_line(each)}"  # whole, since of the same sentence the log writes one a second
+                _log.log(_LEVELS.get(each.level, logging.WARNING), sentence)
         self._findings, self._was_seen = found, True
         self._tell(Counter(each.level.name.lower() for each in found))
 

@@ -17,6 +17,7 @@ _ADVICE: Final = {
     "OOM": "the server's memory is full: raise maxmemory, or shorten retention; keep maxmemory-policy at noeviction",
     "READONLY": "the server is a replica: let store.url name the primary",
     "LOADING": "the server is still loading its data, and will take commands when it has",
+    "WAITAOF": "store.durability.aof needs Redis 7.2 or newer, or Valkey, with appendonly turned on",
     "MISCONF": "the server cannot save to its disk: see its log, and free space or mend the permissions",
     "NOREPLICAS": "fewer replicas are connected than min-replicas-to-write asks for: start them",
     "MASTERDOWN": "the server is a replica that has lost its primary: let store.url name the primary",
@@ -61,8 +62,8 @@ def is_reply(error: RedisError) -> bool:
 
 def is_withheld(error: RedisError) -> bool:
     """Whether the server, or its provider, does not let us ask this; otherwise it cannot answer anything now."""
-    known = _KNOWN.search(f"{error.status_code} {error}")
-    return is_reply(error) and (known is None or known[0] == "NOPERM")
+    is_without_code = isinstance(error, ResponseError) and error.status_code is None and _KNOWN.search(str(error)) is None
+    return is_without_code or error.status_code in {"ERR", "NOPERM"}
 
 
 def is_replica(error: RedisError) -> bool:

@@ -7,6 +7,7 @@ connection is down is lost. So every new subscription lets all who wait look aga
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -22,7 +23,7 @@ from idemproxy.store.redis_endpoint import drop
 from idemproxy.store.redis_form import Keys
 from idemproxy.store.redis_script import packed
 
-# Seconds of silence after which the subscription is tried by a PING, and between attempts to subscribe.
+# Seconds of silence after which the subscription is tried by a PING, and, at most, between attempts to subscribe.
 _SILENCE: Final = 5.0
 _PAUSE: Final = 0.5
 
@@ -100,7 +101,7 @@ class RedisWakes:
                 await self._hear(connection)
             if not self._watched:
                 return
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(_PAUSE * random.uniform(0.5, 1))  # noqa: S311 -- spreads the proxies of a server, guards nothing
 
     async def _hear(self, connection: AbstractConnection) -> None:
         """Pass messages on until the connection is lost, or is silent after a PING too."""

@@ -142,7 +142,7 @@ async def test_wish_to_be_woken_reaches_the_store() -> None:
 
 
 async def test_name_life_and_waiting_are_the_inner_stores_and_not_measured() -> None:
-    """A measured store is called, started, closed and watched as the store inside it."""
+    """A measured store is called, started, looked at, closed and watched as the store inside it."""
     reports: Reports = []
     inner = MemoryStore(lambda: 1_000_000)
     store = measured(inner, reports)
@@ -155,7 +155,9 @@ async def test_name_life_and_waiting_are_the_inner_stores_and_not_measured() -> 
         await asyncio.sleep(0)
         await inner.release(ONE, granted.hold)
         await waiting
+    found = await store.inspect()
     await store.close()
 
     assert "memory" == store.name
+    assert await inner.inspect() == found
     assert [] == reports

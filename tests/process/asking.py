@@ -121,7 +121,7 @@ def page(url: str) -> tuple[int, str]:
     """Status and text of a page of the admin listener, whatever the status."""
     address = urlsplit(url)
     with closing(http.client.HTTPConnection(address.netloc, timeout=LONGEST)) as connection:
-        connection.request("GET", address.path)
+        connection.request("GET", address._replace(scheme="", netloc="").geturl())
         answer = connection.getresponse()
         return answer.status, answer.read().decode()
 

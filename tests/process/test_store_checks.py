@@ -16,7 +16,7 @@ from tests.process.test_disk import small_disk
 from tests.process.upstream import Upstream, upstream
 from tests.processes import Program, proxy
 from tests.servers import redis_server
-from tests.store.test_checks_redis import NARROW
+from tests.store.redis_steps import NARROW
 
 PATIENCE: Final = 20.0
 

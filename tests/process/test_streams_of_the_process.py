@@ -129,7 +129,8 @@ def test_a_store_in_memory_says_what_it_is(api: Upstream, key: str) -> None:
         answer = ask(running.url, key)
 
     warnings = [line for line in running.told if line.startswith("WARNING")]
-    assert ["WARNING store: memory: for tests only, every record goes with the process; keep them in a file or on a server\n"] == warnings
+    said = "for tests only, every record goes with the process; keep them in a file or on a server"
+    assert [f"WARNING store: memory: {said}\n"] == warnings
     assert (201, "executed") == (answer.status, answer.told)
 
 

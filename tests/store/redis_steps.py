@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Final
 
 import pytest
 from redis.asyncio import Redis
@@ -18,6 +19,24 @@ from tests.store import steps
 from tests.store.steps import WITHIN, ask, completion
 
 COMPLETION = completion()
+NARROW: Final = (
+    *(
+        "+evalsha",
+        "+script|load",
+        "+publish",
+        "+subscribe",
+        "+scan",
+        "+lrange",
+        "+hmget",
+        "+hset",
+        "+hdel",
+        "+get",
+        "+set",
+        "+del",
+    ),
+    *("+rpush", "+persist", "+pexpireat", "+time", "+ping"),
+)
+"""The commands that a user of the server must be allowed, and no other: neither CONFIG nor INFO."""
 
 
 @asynccontextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Final
 
 import pytest
 from redis import Redis
@@ -14,27 +13,8 @@ from idemproxy.store.base_finding import Level
 from idemproxy.store.inspection import Inspection
 from idemproxy.store.redis_durability import Durability
 from tests.servers import free_port, redis_server, tls_binary
-from tests.store.redis_steps import opened, plain, refusal
+from tests.store.redis_steps import NARROW, opened, plain, refusal
 from tests.topologies import Cluster, Watched
-
-NARROW: Final = (
-    *(
-        "+evalsha",
-        "+script|load",
-        "+publish",
-        "+subscribe",
-        "+scan",
-        "+lrange",
-        "+hmget",
-        "+hset",
-        "+hdel",
-        "+get",
-        "+set",
-        "+del",
-    ),
-    *("+rpush", "+persist", "+pexpireat", "+time", "+ping"),
-)
-"""The least that a user needs (docs/how-to/choose-a-store.md), which is neither CONFIG nor INFO."""
 
 
 async def found(store: Store) -> dict[str, Level]:

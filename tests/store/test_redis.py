@@ -17,6 +17,7 @@ from tests.servers import RedisServer, redis_server, relay
 from tests.store.redis_harness import audit_key, keys
 from tests.store.redis_steps import COMPLETION, granted, identity, opened, plain, recorded, refusal
 from tests.store.steps import EXPIRED_MARK, LEASE, WITHIN, ask
+from tests.topologies import Cluster, Watched, client
 
 
 @pytest.fixture(scope="module")
@@ -239,6 +240,21 @@ async def test_scripts_that_the_server_lost_are_loaded_again(server: RedisServer
         settled = await asyncio.gather(*(store.complete(identity(number), hold, COMPLETION) for number, hold in enumerate(holds)))
 
     assert [Settled.WRITTEN] * 8 == settled
+
+
+@pytest.mark.parametrize("fixture", ["sentinels", "nodes"])
+async def test_scripts_that_one_of_many_servers_lost(fixture: str, prefix: str, request: pytest.FixtureRequest) -> None:
+    """As above, for the primary behind Sentinels, and for every node of a cluster."""
+    topology: Watched | Cluster = request.getfixturevalue(fixture)
+    async with opened(topology.url, prefix) as store:
+        holds = await asyncio.gather(*(granted(store, number) for number in range(16)))
+        for server in topology.servers:
+            with client(server.port) as node:
+                node.script_flush()
+
+        settled = await asyncio.gather(*(store.complete(identity(number), hold, COMPLETION) for number, hold in enumerate(holds)))
+
+    assert [Settled.WRITTEN] * 16 == settled
 
 
 # Its wakes
