@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 from idemproxy.config.settings import StoreSettings
@@ -11,7 +12,19 @@ from idemproxy.store.base_host import host_clock
 
 
 def open_store(settings: StoreSettings) -> Store:
-    """The store of a URL; only its own library is imported, and nothing is connected to. Raises StoreError."""
+    """The store of a URL; only its own library is imported, and nothing is connected to. Raises StoreError.
+
+    Where zstandard is installed, long answers are kept compressed.
+    """
+    store = _opened(settings)
+    if store.name == "memory" or find_spec("zstandard") is None:
+        return store
+    from idemproxy.store.compressed import CompressedStore  # noqa: PLC0415 - it needs what may not be installed
+
+    return CompressedStore(store)
+
+
+def _opened(settings: StoreSettings) -> Store:
     scheme, _, rest = settings.url.partition("://")
     match scheme:
         case "sqlite":
