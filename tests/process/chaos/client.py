@@ -92,7 +92,8 @@ class Client:
     def _lasts(self, answer: Told, operation: Operation) -> bool:
         """Whether no other answer can come any more: not from a probe, nor from what a spool still holds."""
         given = [attempt.answer for attempt in self._history.attempts[operation.key] if attempt.answer is not None]
-        return _is_final(answer, operation) and (answer.outcome in ANSWERED or not any(each.unrecorded for each in given))
+        spooled = any(each.unrecorded and each.outcome in ANSWERED for each in given)
+        return _is_final(answer, operation) and (answer.outcome in ANSWERED or not spooled)
 
     def _attempt(self, operation: Operation, name: str, random: Random) -> asyncio.Task[Told | None]:
         """One attempt, all its dice thrown."""
