@@ -208,16 +208,27 @@ def _replication(seen: Seen, durability: Durability) -> Iterator[Finding]:
             "until they are, nothing new is sent"
         )
         yield Finding(Level.WARNING, what, text)
+    elif 0 < durability.replicas < online:
+        text = (
+            f"a write counts on {durability.replicas} of {_replicas(online)}: one that has not heard of a failover may confirm "
+            f"what the old primary still takes; set durability.replicas to {online}"
+        )
+        yield Finding(Level.WARNING, what, text)
     elif durability.replicas:
-        yield Finding(Level.FINE, what, f"a write counts on {durability.replicas} of {_replicas(online)}")
+        yield Finding(
+            Level.FINE, what, f"a write counts on all {_replicas(online)}" if online > 1 else "a write counts on the replica"
+        )
     elif online and least == "0":
         text = (
             f"{_replicas(online)}, and a write counts before any has it: a failover may forget finished operations; "
-            "set `durability: {replicas: 1}`, and min-replicas-to-write to 1"
+            f"set `durability: {{replicas: {online}}}`, and min-replicas-to-write to 1"
         )
         yield Finding(Level.WARNING, what, text)
     elif online:
-        text = f"min-replicas-to-write {least} bounds what a failover may forget; only `durability: {{replicas: 1}}` prevents it"
+        text = (
+            f"min-replicas-to-write {least} bounds what a failover may forget; only `durability: {{replicas: {online}}}` "
+            "prevents it"
+        )
         yield Finding(Level.WARNING, what, text)
     else:
         yield Finding(Level.FINE, what, "no replicas")

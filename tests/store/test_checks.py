@@ -21,6 +21,7 @@ SAFE: Final = {
 }
 SETTINGS: Final = {"appendfsync": "always", "save": "3600 1", "min-replicas-to-write": "0"}
 ONE: Final = {"connected_slaves": "1", "slave0": "ip=10.0.0.2,port=6379,state=online,offset=1,lag=0"}
+TWO: Final = ONE | {"slave1": "ip=10.0.0.3,port=6379,state=online,offset=1,lag=0"}
 LOADS: Final = {"connected_slaves": "1", "slave0": "ip=10.0.0.2,port=6379,state=wait_bgsave,offset=0,lag=0"}
 REPLICATED: Final = Durability(replicas=1)
 ON_DISK: Final = Durability(aof=True)
@@ -97,7 +98,9 @@ def test_a_safe_server_is_fine() -> None:
         ({"role": None}, {}, AS_CONFIGURED, "replication", Level.UNVERIFIED, "does not tell its role"),
         ({}, {}, REPLICATED, "replication", Level.WARNING, "0 of the 1 replicas"),
         (LOADS, {}, REPLICATED, "replication", Level.WARNING, "0 of the 1 replicas"),
-        (ONE, {}, REPLICATED, "replication", Level.FINE, "a write counts on 1 of 1 replica"),
+        (ONE, {}, REPLICATED, "replication", Level.FINE, "a write counts on the replica"),
+        (TWO, {}, REPLICATED, "replication", Level.WARNING, "set durability.replicas to 2"),
+        (TWO, {}, AS_CONFIGURED, "replication", Level.WARNING, "set `durability: {replicas: 2}`"),
         (ONE, {}, AS_CONFIGURED, "replication", Level.WARNING, "set `durability: {replicas: 1}`"),
         (ONE, {"min-replicas-to-write": "1"}, AS_CONFIGURED, "replication", Level.WARNING, "bounds what a failover may forget"),
     ],
