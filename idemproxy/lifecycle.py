@@ -27,7 +27,7 @@ from idemproxy.core.record import Identity
 from idemproxy.core.transition import Doubt, Hold
 from idemproxy.listening import NotListeningError, ShownCertificate, listen
 from idemproxy.observe.access_log import AccessLog, Outlet
-from idemproxy.observe.log import Lines
+from idemproxy.observe.log import Lines, take_over_standard_error
 from idemproxy.observe.metrics import Metrics
 from idemproxy.observe.observation import Observation
 from idemproxy.proxy.exchange import Exchange
@@ -61,6 +61,7 @@ def run(settings: Settings) -> int:
     _open_standard_streams()
     outlet = Outlet(2)
     logging.basicConfig(level=logging.INFO, handlers=[Lines(outlet, as_json=settings.log_format == "json")], force=True)
+    take_over_standard_error()
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(_serve(settings))

@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from idemproxy.config.certificates import CertificateError, server_context, validity
+from idemproxy.config.certificates import CertificateError, read_pair
 from idemproxy.config.settings import Address, ListenerTls
 
 _log = logging.getLogger("idemproxy")
@@ -25,35 +25,64 @@ class NotListeningError(Exception):
     """An address cannot be listened on; the message says why, and what to do."""
 
 
+class _Latest(ssl.SSLContext):
+    """A context that begins each handshake in another one, which can be replaced.
+
+    Both event loops begin one with `wrap_bio`. No part of the handshake is read here: what of a name (SNI) cannot be decoded,
+    Python would tell on standard error, and wait there for a reader.
+    """
+
+    latest: ssl.SSLContext
+
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,  # noqa: FBT001, FBT002
+        server_hostname: str | bytes | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLObject:
+        """As in the standard library."""
+        return self.latest.wrap_bio(incoming, outgoing, server_side, server_hostname, session)
+
+
 class ShownCertificate:
     """The certificate and key of a listener. Raises CertificateError when they cannot be used at the start.
 
-    Each handshake begins on `context` and goes on with the pair that was read last, so half a pair never serves.
+    Each handshake that begins on `context` gets the pair that was taken last, so half a pair never serves.
     """
 
     def __init__(self, tls: ListenerTls) -> None:
         self._tls = tls
-        self._read_last = server_context(tls)
-        self.context = server_context(tls)
-        self.context.sni_callback = self._choose
+        self._pair = read_pair(tls.certificate_file, tls.key_file)
+        self._latest = _Latest(ssl.PROTOCOL_TLS_SERVER)
+        self._latest.latest = self._pair.server_context()
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """For a listener."""
+        return self._latest
 
     def read_again(self) -> None:
-        """Take the files as they are now for new connections, and tell so; if they cannot be used, the pair from before stays."""
+        """Take the files as they are now for new connections, and tell so.
+
+        The pair from before stays if they cannot be used, or if clients would refuse the new one and not that from before.
+        """
         try:
-            context = server_context(self._tls)
-            found = validity(self._tls)
+            pair = read_pair(self._tls.certificate_file, self._tls.key_file)
+            found = pair.validity()
+            if found.refused is not None and self._pair.validity().refused is None:
+                _log.error("SIGHUP: the certificate from before stays, since clients would refuse the new one: %s", found.refused)
+                return
+            self._latest.latest = pair.server_context()
         except CertificateError as exc:
             _log.error("SIGHUP: the certificate from before stays: tls.%s: %s", exc.setting, exc)
             return
-        self._read_last = context
-        if found is not None and found.until is not None:
+        self._pair = pair
+        if found.until is not None:
             _log.info("SIGHUP: only the certificate was read again; it is valid until %s UTC", f"{found.until:%Y-%m-%d %H:%M}")
-        elif found is not None:
+        else:
             _log.warning("SIGHUP: only the certificate was read again, and clients refuse it: %s", found.refused)
-
-    def _choose(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
-        """Called in every handshake, whether the client names a server or not."""
-        connection.context = self._read_last
 
 
 async def listen(

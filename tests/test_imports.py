@@ -46,6 +46,7 @@ CORE_STORY = (
     "probe",
     "stamp",
     "policy",
+    "visible",
     "origin",
     "decision",
     "forward",

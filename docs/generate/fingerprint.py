@@ -34,6 +34,7 @@ PAIRS: Final = (
     Pair("absent, or null", _JSON, "{}", '{"a": null}'),
     Pair("a number, or text", _JSON, '{"a": 1}', '{"a": "1"}'),
     Pair("a name twice: compared as bytes", _JSON, '{"a": 1, "a": 2}', '{"a":1,"a":2}'),
+    Pair("another character set: compared as bytes", f"{_JSON}; charset=iso-8859-1", '{"a": 1}', '{"a":1}'),
     Pair("exclude: [/at]", _JSON, '{"a": 1, "at": 10}', '{"a": 1, "at": 20}', FingerprintRule(exclude=("/at",))),
     Pair("include: [/a]", _JSON, '{"a": 1, "b": 2}', '{"a": 1, "b": 3}', FingerprintRule(include=("/a",))),
     Pair("mode: raw", _JSON, '{"a": 1}', '{"a":1}', FingerprintRule(mode="raw")),

@@ -27,6 +27,8 @@ _FILLED: Final = {
     "headers": ["unnamed"],
     "get": "/unnamed",
     "found": "unnamed",
+    "certificate_file": "unnamed",
+    "key_file": "unnamed",
 }
 
 _TYPES: Final = {

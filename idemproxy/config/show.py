@@ -13,7 +13,7 @@ from idemproxy.config.effective import LIMITS
 from idemproxy.config.shape import ConfigurationShape
 
 _KEY_SECRET: Final = "${KEY_SECRET}"  # noqa: S105 - stands in the place of one
-_STORE_PASSWORD: Final = "${STORE_PASSWORD}"  # noqa: S105 - stands in the place of one
+_STORE_CREDENTIALS: Final = "${STORE_CREDENTIALS}"
 
 
 def as_yaml(shape: ConfigurationShape, profiles: Mapping[str, str]) -> str:
@@ -27,13 +27,18 @@ def as_yaml(shape: ConfigurationShape, profiles: Mapping[str, str]) -> str:
     if shape.key_secret is not None:
         tree["key_secret"] = _KEY_SECRET
         hidden.append(_KEY_SECRET)
-    passwords = [(tree["store"], "url", shape.store.url, _STORE_PASSWORD)]
+    # Beside a password's file, what stands before the @ is a user's name alone; else it may be anything.
+    urls = [] if shape.store.password_file else [(tree["store"], "url", shape.store.url, _STORE_CREDENTIALS)]
     for name, upstream in shape.upstreams.items():
-        variable = f"${{PROXY_PASSWORD_{name.upper().replace('-', '_')}}}"
-        passwords.append((tree["upstreams"][name], "proxy", upstream.proxy, variable))
-    for said, key, url, variable in passwords:
-        if password := urlsplit(url or "").password:
-            said[key] = said[key].replace(f":{_escape(password)}@", f":{variable}@", 1)
+        variable = f"${{PROXY_CREDENTIALS_{name.upper().replace('-', '_')}}}"
+        urls.append((tree["upstreams"][name], "proxy", upstream.proxy, variable))
+    for said, key, url, preferred in urls:
+        credentials, at, _ = urlsplit(url or "").netloc.rpartition("@")
+        if at:
+            variable = preferred
+            while variable in hidden:  # a-b and a_b
+                variable = variable.replace("}", "_}")
+            said[key] = said[key].replace(f"//{_escape(credentials)}@", f"//{variable}@", 1)
             hidden.append(variable)
     head = "".join(f"# profile of the route {json.dumps(name)}: {why}\n" for name, why in profiles.items())
     if hidden:

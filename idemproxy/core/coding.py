@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import zlib
-from gzip import GzipFile
-from io import BytesIO
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _SAME: Final = MappingProxyType({b"x-gzip": b"gzip", b"x-compress": b"compress"})
 """Older names, to be taken for the newer ones (RFC 9110, section 8.4.1)."""
@@ -17,6 +18,9 @@ _WINDOW_BITS: Final = MappingProxyType({b"gzip": 31, b"deflate": 15})
 
 _MOST_CODINGS: Final = 2
 """A longer list of codings is not undone: a small body that unpacks to itself would be unpacked once for each."""
+
+_PIECE: Final = 64 * 1024
+"""How much is decoded at once, in bytes, before and after."""
 
 _NEVER: Final = re.compile(rb"q=0(?:\.0*)?")
 """The weight that refuses. One that cannot be read refuses nothing."""
@@ -55,12 +59,11 @@ def _wanted(accept_encoding: list[bytes]) -> dict[bytes, bool]:
     return wanted
 
 
-def undo(body: bytes, codings: list[bytes], *, max_decoded: int, members: bool = False) -> bytes | None:
+def undo(body: bytes, codings: list[bytes], *, max_decoded: int) -> bytes | None:
     """The content of an encoded body; None where it cannot be had, and the encoded bytes have to do.
 
     That is when a coding is unknown or too many are named, when the content of one would pass `max_decoded` bytes, and when the
-    data is damaged, cut short, or followed by something. With `members`, what follows a gzip stream may be another one, as
-    servers send that compress piece by piece (RFC 1952, section 2.2).
+    data is damaged, cut short, or followed by something.
     """
     if len(codings) > _MOST_CODINGS:
         return None
@@ -70,18 +73,56 @@ def undo(body: bytes, codings: list[bytes], *, max_decoded: int, members: bool =
             break
         bits = _WINDOW_BITS.get(_SAME.get(coding, coding))
         try:
-            content = None if bits is None else _decompressed(content, bits, max_decoded, members=members)
-        except (zlib.error, OSError, EOFError):  # damaged; no gzip at all, or followed by what is none; cut short
+            content = None if bits is None else _decompressed(content, bits, max_decoded)
+        except zlib.error:
             content = None
     return content
 
 
-def _decompressed(data: bytes, window_bits: int, limit: int, *, members: bool) -> bytes | None:
+def _decompressed(data: bytes, window_bits: int, limit: int) -> bytes | None:
     """What is wrapped, of at most `limit` bytes; never more than one byte over the limit is produced."""
-    if members and data and window_bits == _WINDOW_BITS[b"gzip"]:
-        with GzipFile(fileobj=BytesIO(data)) as stream:
-            content = stream.read(limit + 1)
-        return content if len(content) <= limit else None
     one = zlib.decompressobj(window_bits)
     content = one.decompress(data, limit + 1)
     return content if len(content) <= limit and one.eof and not one.unused_data else None
+
+
+def pieces(body: bytes, codings: list[bytes], *, max_decoded: int) -> Iterator[bytes]:
+    """The content of an encoded body, of which only a piece is ever here; each takes as long as it takes to decode it.
+
+    Raises zlib.error where `undo` has no content; but behind a gzip stream there may be another one, as servers send that
+    compress piece by piece (RFC 1952, section 2.2), and zeros.
+    """
+    if len(codings) > _MOST_CODINGS:
+        raise zlib.error("too many codings")
+    content: Iterator[bytes] = (body[at : at + _PIECE] for at in range(0, len(body), _PIECE))
+    for coding in reversed(codings):
+        bits = _WINDOW_BITS.get(_SAME.get(coding, coding))
+        if bits is None:
+            raise zlib.error("an unknown coding")
+        content = _unwrapped(content, bits, max_decoded)
+    yield from content
+
+
+def _unwrapped(wrapped: Iterator[bytes], window_bits: int, limit: int) -> Iterator[bytes]:
+    one = zlib.decompressobj(window_bits)
+    size = 0
+    for data in wrapped:
+        left, has_more = data, False
+        while left or has_more:
+            if one.eof:
+                if window_bits != _WINDOW_BITS[b"gzip"]:
+                    raise zlib.error("followed by something")
+                left = left.lstrip(b"\0")
+                if not left:
+                    break
+                one = zlib.decompressobj(window_bits)
+            piece = one.decompress(left, _PIECE)
+            has_more = len(piece) == _PIECE and not one.eof
+            left = one.unused_data if one.eof else one.unconsumed_tail
+            size += len(piece)
+            if size > limit:
+                raise zlib.error("too long")
+            if piece:
+                yield piece
+    if not one.eof:
+        raise zlib.error("cut short")

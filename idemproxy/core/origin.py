@@ -6,6 +6,7 @@ Sources: RFC 9110, section 7.6.3 (Via), RFC 7239 (Forwarded), and the custom of 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
@@ -14,6 +15,7 @@ from typing import Final
 from idemproxy.core.hop import speaks_of_client
 from idemproxy.core.message import Fields, Request, field_values
 from idemproxy.core.policy import Forwarded, Route
+from idemproxy.core.visible import tells
 
 NAME: Final = b"idemproxy"
 """What this proxy calls itself in `Via`, and in the `by` of `Forwarded`."""
@@ -68,19 +70,18 @@ def told(request: Request, route: Route, arrival: Arrival) -> Request:
     return replace(request, fields=fields)
 
 
-def request_id_of(request: Request, route: Route, arrival: Arrival, key: str | None = None) -> str | None:
+def request_id_of(request: Request, route: Route, arrival: Arrival, keys: Collection[bytes] = ()) -> str | None:
     """The request's name for the log: its first `X-Request-Id`, or the one that it gets.
 
-    None where it is not at most MAX_REQUEST_ID visible ASCII characters, where it tells the plain key of the operation, and where
-    that field holds keys: a key is never logged.
+    None where it is not at most MAX_REQUEST_ID visible ASCII characters, where it tells one of the request's plain `keys`, and
+    where that field holds keys: a key is never logged.
     """
     if _names_operations(route):
         return None
     values = field_values(request.fields, _REQUEST_ID) or [arrival.request_id]
-    if not _VISIBLE.fullmatch(values[0]):
+    if not _VISIBLE.fullmatch(values[0]) or tells(values[0], keys):
         return None
-    name = values[0].decode("ascii")
-    return None if key is not None and key in name else name
+    return values[0].decode("ascii")
 
 
 def _names_operations(route: Route) -> bool:

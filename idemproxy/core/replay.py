@@ -10,19 +10,22 @@ in which the body is stored, and so gets the body decoded.
 
 from __future__ import annotations
 
+import zlib
 from typing import TYPE_CHECKING, Final
 
-from idemproxy.core.coding import acceptable, names, undo
+from idemproxy.core.coding import acceptable, names, pieces
 from idemproxy.core.message import Answer, Fields, field_values, without
 from idemproxy.core.policy import MIB
 from idemproxy.core.record import MICROSECONDS, StoredAnswer, head_bytes, pack_answer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from idemproxy.core.policy import Policy
 
 MAX_DECODED: Final = 64 * MIB
-"""A longer content is given as it is stored. A reply is held in memory whole, and a small body can unpack to a thousand times
-its length; what is compressed in earnest seldom comes to more than twenty times, which is 20 MiB of the 1 MiB kept by default."""
+"""A longer content is given as it is stored: a small body can unpack to a thousand times its length, and that takes long. What is
+compressed in earnest seldom comes to more than twenty times, which is 20 MiB of the 1 MiB kept by default."""
 
 _CODED: Final = b"\r\ncontent-encoding:"
 _OF_THE_CODED: Final = frozenset({b"content-digest", b"repr-digest", b"digest", b"content-md5"})
@@ -78,14 +81,24 @@ def surplus_codings(stored: StoredAnswer, asked: Fields) -> list[bytes]:
     return codings[acceptable(codings, accepted) :]
 
 
-def decoded(stored: StoredAnswer, surplus: list[bytes]) -> StoredAnswer:
-    """A stored answer without its last codings, `surplus`, and with the fields that are true of it then.
+def decoded_length(stored: StoredAnswer, surplus: list[bytes]) -> int | None:
+    """How long a stored body is without its last codings, `surplus`; takes long, since all of it is decoded, and forgotten.
 
-    It is as it was where a coding is not known, the body is damaged, or its content longer than MAX_DECODED. Takes long.
+    None where it is to stay as it is: a coding is not known, the body is damaged, or its content longer than MAX_DECODED.
     """
-    body = undo(stored.body, surplus, max_decoded=MAX_DECODED, members=True)
-    if body is None:
-        return stored
+    try:
+        return sum(map(len, decoded_body(stored, surplus)))
+    except zlib.error:
+        return None
+
+
+def decoded_body(stored: StoredAnswer, surplus: list[bytes]) -> Iterator[bytes]:
+    """A stored body without its last codings, `surplus`, in pieces: many clients together need little memory for it."""
+    return pieces(stored.body, surplus, max_decoded=MAX_DECODED)
+
+
+def decoded_head(stored: StoredAnswer, surplus: list[bytes]) -> bytes:
+    """The head of a stored answer with the fields that are true of it without its last codings, `surplus`."""
     reason, fields = _read_head(stored.head)
     codings = names(field_values(fields, b"content-encoding"))
     left = b", ".join(codings[: len(codings) - len(surplus)])
@@ -100,7 +113,7 @@ def decoded(stored: StoredAnswer, surplus: list[bytes]) -> StoredAnswer:
                 told.append((name, b"W/" + value))
             case _:
                 told.append((name, value))
-    return StoredAnswer(stored.status, head_bytes(reason, tuple(told)), body)
+    return head_bytes(reason, tuple(told))
 
 
 def _read_head(head: bytes) -> tuple[bytes, Fields]:

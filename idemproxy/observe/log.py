@@ -7,13 +7,18 @@ second, with a count of those that were left out: an outage that every request m
 from __future__ import annotations
 
 import logging
+import sys
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
+from types import TracebackType
 from typing import Final
 
 import orjson
 
 SECONDS: Final = 1.0
+
+_log = logging.getLogger("idemproxy")
 
 _ESCAPED: Final = {code: repr(chr(code))[1:-1] for code in (*range(32), 127)}
 """Control characters, spelled out: a line is one line, whatever it quotes."""
@@ -46,3 +51,16 @@ class Lines(logging.Handler):
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         members = {"time": time, "level": record.levelname.lower(), "message": text.encode("utf-8", "backslashreplace").decode()}
         return orjson.dumps(members, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def take_over_standard_error() -> None:
+    """Log what Python itself would write there, where a reader who stops reading would stop the process: faults and warnings."""
+    sys.unraisablehook = lambda found: _tell(
+        found.err_msg or "nobody was there to catch it", found.exc_value, found.exc_traceback
+    )
+    threading.excepthook = lambda found: _tell("a thread has ended", found.exc_value, found.exc_traceback)
+    logging.captureWarnings(capture=True)
+
+
+def _tell(what: str, exc: BaseException | None, traceback: TracebackType | None) -> None:
+    _log.error("a fault of this proxy: %s", what, exc_info=exc and (type(exc), exc, traceback))

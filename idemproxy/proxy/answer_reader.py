@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MAX_HEAD: Final = 256 * KIB
+"""Also of a trailer, and of what is said between two pieces of a body, in the lines that begin chunks."""
 MAX_INTERIM: Final = 100
 """How many interim answers (1xx) may come before the final one; their bytes count as its head's."""
 
@@ -68,6 +69,9 @@ class AnswerReader:
         self._told_bytes = 0
         """Of the fields of all heads so far: those of interim answers count too."""
         self._interim = 0
+        self._framing_bytes = 0
+        """Behind the head, since the last piece of the body."""
+        self._trailer_bytes = 0
         self._parser = httptools.HttpResponseParser(self)
 
     def feed(self, data: bytes) -> None:
@@ -80,6 +84,8 @@ class AnswerReader:
     def _parse(self, data: bytes) -> None:
         if self.head is None:
             self._head_bytes += len(data)
+        else:
+            self._framing_bytes += len(data)  # llhttp keeps none of it, but httptools a field of the trailer that goes on and on
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as exc:
@@ -90,6 +96,8 @@ class AnswerReader:
             self.surplus = True
         if self.head is None and self._head_bytes > MAX_HEAD:
             self._fail_over_long()
+        elif max(self._framing_bytes, self._trailer_bytes) > MAX_HEAD:
+            self._fail_over_framed()
 
     def _keep(self, data: bytes) -> None:
         if data:
@@ -98,6 +106,10 @@ class AnswerReader:
 
     def _fail_over_long(self) -> None:
         self.fail(Unsure(f"the head of the upstream's answer exceeds {MAX_HEAD} bytes", "http_response_header_section_size"))
+
+    def _fail_over_framed(self) -> None:
+        reason = f"a trailer, or what is said of a chunk, in the upstream's answer exceeds {MAX_HEAD} bytes"
+        self.fail(Unsure(reason, "http_response_trailer_section_size"))
 
     def _fail_invalid(self, reason: str) -> None:
         self.fail(Unsure(reason, "http_protocol_error"))
@@ -135,6 +147,10 @@ class AnswerReader:
         """A field of the head; trailers are dropped, as a proxy may (RFC 9110, section 6.5.1)."""
         if self.head is None:
             self._fields.append((name, value.rstrip(b" \t")))
+            return
+        self._trailer_bytes += len(name) + len(value) + _SEPARATORS
+        if self._trailer_bytes > MAX_HEAD:
+            self._fail_over_framed()
 
     def on_headers_complete(self) -> None:
         """A head is whole: an interim one, the last of HTTP, or the one whose body follows."""
@@ -189,6 +205,7 @@ class AnswerReader:
         if self.finished:
             self.surplus = True
         else:
+            self._framing_bytes = 0
             self._keep(data)
 
     def on_message_complete(self) -> None:
@@ -196,7 +213,7 @@ class AnswerReader:
         if self.head is None:
             self._reason = b""
             self._fields.clear()
-        elif not self.switched:
+        elif not self.switched and self.error is None:
             self.finished = True
 
 

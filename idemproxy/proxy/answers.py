@@ -14,12 +14,14 @@ from idemproxy.core.message import Answer, Fields
 from idemproxy.core.outcome import Answered, AttemptResult, NeverSent, Settlement, Unsure
 from idemproxy.core.problem import Slug, problem
 from idemproxy.core.record import MICROSECONDS, AnswerFormatError, Phase, Record, Source, head_bytes, unpack_answer
-from idemproxy.core.replay import decoded, status_lines, surplus_codings
+from idemproxy.core.replay import decoded_body, decoded_head, decoded_length, status_lines, surplus_codings
 from idemproxy.observe.observation import Outcome, Result
 from idemproxy.proxy.reply import Reply, refusal
 from idemproxy.proxy.upstream import Attempted
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from idemproxy.core.problem import Problem
     from idemproxy.proxy.answer_reader import AnswerHead
     from idemproxy.proxy.reply import Forwarded, Relay
@@ -78,20 +80,37 @@ class Told:
     unrecorded: bool = False
 
 
+class Decoded:
+    """A stored body that is decoded as its client takes it."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+
+    async def take(self) -> bytes:
+        """The next piece; b"" at the end."""
+        return await asyncio.to_thread(next, self._pieces, b"")
+
+    def leave(self) -> None:
+        """What was not decoded never will be."""
+
+
 async def replayed(record: Record, key_hash: str, asked: Fields) -> Reply:
     """The stored answer, byte for byte, with our lines.
 
-    For a client that does not take the coding of its body, as the request's fields, `asked`, tell, it is decoded, in a thread.
+    For a client that does not take the coding of its body, as the request's fields, `asked`, tell, it is decoded, in threads.
     """
     try:
         stored = unpack_answer(record.answer or b"")
     except AnswerFormatError:
         return refused(Rule(Verb.REFUSE, Slug.RESPONSE_UNAVAILABLE), record, key_hash)
-    if surplus := surplus_codings(stored, asked):
-        stored = await asyncio.to_thread(decoded, stored, surplus)
+    head, length = stored.head, len(stored.body)
+    body: bytes | Decoded = stored.body
+    surplus = surplus_codings(stored, asked)
+    if surplus and (found := await asyncio.to_thread(decoded_length, stored, surplus)) is not None:
+        head, body, length = decoded_head(stored, surplus), Decoded(decoded_body(stored, surplus)), found
     outcome = Outcome.RECOVERED if record.source is Source.RECOVERED else Outcome.REPLAYED
     lines = status_lines(outcome.value, key_hash=key_hash, fence=record.fence, expires_at=record.expires_at, replayed=True)
-    return Reply(stored.status, stored.head + lines, outcome, stored.body, len(stored.body), fence=record.fence)
+    return Reply(stored.status, head + lines, outcome, body, length, fence=record.fence)
 
 
 def recovered(answer: Answer, told: Told) -> Reply:

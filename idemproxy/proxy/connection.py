@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, cast
 from idemproxy.core.outcome import Unsure
 from idemproxy.core.policy import KIB, Timeouts
 from idemproxy.proxy.answer_reader import AnswerHead, AnswerReader
+from idemproxy.proxy.outlet import untaken
 from idemproxy.server.goodbye import held_back, in_order
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class Connection(asyncio.Protocol):
         self._timeouts = timeouts
         now = self._loop.time()
         self._started = self._active = now
-        self._unwritten = 0
+        self._untaken = 0
         self._relaying = False
         self._uploading = False
         self._timer = self._loop.call_at(now + min(timeouts.first_byte, timeouts.idle, timeouts.total), self._watch_the_clock)
@@ -248,6 +249,9 @@ class Connection(asyncio.Protocol):
             self.data_received(data)
         if not self._reading_paused:
             self._transport.resume_reading()
+            if data is None:
+                self.eof_received()
+                self._transport.close()
 
     def _is_enough(self) -> bool:
         answer = self._answer
@@ -267,10 +271,10 @@ class Connection(asyncio.Protocol):
     def _watch_the_clock(self) -> None:
         """One timer for each exchange: finds which limit is the next to be reached, and whether it has been."""
         now = self._loop.time()
-        unwritten = self._transport.get_write_buffer_size()
-        if unwritten and unwritten < self._unwritten:
+        unwritten, left = self._transport.get_write_buffer_size(), untaken(self._transport)
+        if unwritten and left < self._untaken:
             self._active = now  # the upstream is still taking the request
-        self._unwritten = unwritten
+        self._untaken = left
         silence = self._timeouts.first_byte if self._answer.head is None and not unwritten else self._timeouts.idle
         limits = [(self._active + silence, "the upstream was silent for too long", "http_response_timeout")]
         if not self._relaying:
@@ -324,22 +328,25 @@ class Connection(asyncio.Protocol):
         self._lost = True
         if not self._idle:
             self._hear_last_words()
-            said = f": {getattr(exc, 'reason', None) or getattr(exc, 'strerror', None) or exc}" if exc else ""  # TLS has reasons
-            self._fail(Unsure(f"the connection ended before the answer was whole{said}"))
+            why = getattr(exc, "reason", None) or getattr(exc, "strerror", None) or str(exc or "")  # TLS has reasons
+            self._fail(Unsure("the connection ended before the answer was whole" + (f": {why}" if why else "")))
         self._resume_writer()
 
     def _hear_last_words(self) -> None:
-        """Read what is here, where the transport failed in writing before it read that, or dropped it as reading was paused."""
+        """Read what is here, where the transport failed in writing before it read that, or dropped it as reading was paused.
+
+        Not of an answer that was given up: its upstream may go on talking for ever.
+        """
         answer = self._answer
         with suppress(OSError):
-            while not answer.finished and (data := self._last_piece()):
+            while not answer.finished and answer.error is None and (data := self._last_piece()):
                 answer.feed(data)
         if self._plain_socket < 0 and in_order(self._tls):
             answer.end_of_connection()
 
     def _last_piece(self) -> bytes:
         if self._plain_socket < 0:
-            return held_back(self._tls)
+            return held_back(self._tls) or b""
         return b"" if self._reading_paused else os.read(self._plain_socket, _HIGH_WATER)
 
     def pause_writing(self) -> None:

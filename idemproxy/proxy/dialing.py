@@ -20,6 +20,9 @@ MAX_PROXY_HEAD: Final = 16 * KIB
 
 _GOODBYE_SECONDS: Final = 1.0
 
+_HUNG_UP: Final = "closed the connection during the TLS handshake"
+"""The one failure for which neither event loop has a word."""
+
 
 class ProxyError(ConnectionError):
     """The proxy on the way gives no tunnel that can be used."""
@@ -124,7 +127,7 @@ class _Tunnel(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It will not answer any more."""
-        self._close(f"{self._proxy} closed the connection without an answer" + (f": {exc}" if exc else ""))
+        self._close(f"{self._proxy} closed the connection without an answer" + (f": {exc}" if str(exc or "") else ""))
 
     def _refuse(self, status: int) -> None:
         said = f"{self._proxy} opened no tunnel to {_place(self._upstream)}: its status is {status}"
@@ -154,12 +157,16 @@ def name_failure(exc: OSError, upstream: Upstream) -> NeverSent:
             return NeverSent(f"the name {host} does not resolve", "dns_error", 502)
         case ssl.SSLCertVerificationError():
             return NeverSent(f"the certificate of {place} is not trusted: {exc.verify_message}", "tls_certificate_error", 502)
+        case ssl.SSLEOFError() | ssl.SSLZeroReturnError():
+            return NeverSent(f"{place}{through} {_HUNG_UP}", "tls_protocol_error", 502)
         case ssl.SSLError():
             return NeverSent(f"no TLS with {place}{through}: {exc.reason or exc}", "tls_protocol_error", 502)
         case ConnectionRefusedError():
             return NeverSent(f"{first} refused the connection", "connection_refused", 502)
         case _:
-            return NeverSent(f"no connection to {place}{through}: {exc.strerror or exc}", "destination_unavailable", 502)
+            why = exc.strerror or str(exc)
+            said = f"no connection to {place}{through}: {why}" if why else f"{place}{through} {_HUNG_UP}"
+            return NeverSent(said, "destination_unavailable", 502)
 
 
 def _place(there: Upstream | EgressProxy) -> str:

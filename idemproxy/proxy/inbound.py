@@ -86,7 +86,8 @@ def arrival_of(http: web.BaseRequest, trusted: tuple[IPv4Network | IPv6Network, 
 def arrive(http: web.BaseRequest, arrival: Arrival, routes: Sequence[Route], secret: bytes | None) -> Passing | Covered:
     """Find the route, the key and the scope. Raises RefusedError."""
     host = _host(http, http.raw_headers)
-    target = _origin_form(http.method, http.raw_path.encode("utf-8", "surrogateescape"), host)
+    scheme = b"https" if http.secure else b"http"
+    target = _origin_form(http.method, http.raw_path.encode("utf-8", "surrogateescape"), host, scheme)
     request = believed(Request(http.method, target, http.raw_headers), arrival)
     if comparable_path(request.path).startswith(RESERVED):
         detail = f"Paths below {RESERVED.decode('ascii')} are this proxy's own, and there is nothing at this one."
@@ -101,10 +102,11 @@ def arrive(http: web.BaseRequest, arrival: Arrival, routes: Sequence[Route], sec
     if not all(map(bytes.isascii, chain.from_iterable(request.fields))):
         _key(request, route)  # if it is the key that cannot be read, this is what is told
         raise _bad("A field of the request holds bytes that are not ASCII, so nothing was sent: encode them.", route.name)
-    upgrade = asked_upgrade(request) if http.version.minor and not http.body_exists else None
+    asked = asked_upgrade(request) if http.version.minor else None
+    upgrade = None if http.body_exists else asked
     covers = route.covers(request)
-    key = _key(request, route) if covers or upgrade else None
-    if upgrade and key is not None:
+    key = _key(request, route) if covers or asked else None
+    if asked and key is not None:
         detail = "A tunnel is no operation that a key could name: leave the key, or the upgrade, out. Nothing was sent."
         raise RefusedError(problem(Slug.BAD_REQUEST, detail), route.name, close=True)
     if not covers:
@@ -179,8 +181,8 @@ def _host(http: web.BaseRequest, fields: Fields) -> re.Match[bytes] | None:
     return host
 
 
-def _origin_form(method: str, target: bytes, host: re.Match[bytes] | None) -> bytes:
-    """The target as a path with its query (RFC 9112, section 3.2). Raises RefusedError.
+def _origin_form(method: str, target: bytes, host: re.Match[bytes] | None, scheme: bytes) -> bytes:
+    """The target as a path with its query (RFC 9112, section 3.2); `scheme` is the listener's. Raises RefusedError.
 
     An absolute target, as a forward proxy gets it, may name the server of the Host field alone, or the request could be read in
     two ways; the rest of it is taken byte for byte. `OPTIONS *`, or its absolute form, asks about a server, and here are several.
@@ -193,7 +195,7 @@ def _origin_form(method: str, target: bytes, host: re.Match[bytes] | None) -> by
     if absolute is None or (method == "OPTIONS" and not absolute[3]):
         raise _bad("The request's target is no path, so nothing was sent: send one, as in `POST /charges`.")
     named = _AUTHORITY.fullmatch(absolute[2])
-    if named is None or host is None or _server(named, absolute[1]) != _server(host, absolute[1]):
+    if named is None or host is None or _server(named, absolute[1]) != _server(host, scheme):
         raise _bad(
             "The request's target names another server than its Host field, so nothing was sent: this is no forward proxy."
         )

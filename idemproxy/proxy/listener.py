@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import StreamReader, web
 
+from idemproxy.core.key import KeyRule
 from idemproxy.core.origin import request_id_of, told
 from idemproxy.core.policy import Timeouts
 from idemproxy.core.problem import Executed, Slug, problem
 from idemproxy.core.replay import status_lines
+from idemproxy.core.visible import plain_keys, visible_path
 from idemproxy.observe.observation import Observation, Outcome, Result
 from idemproxy.proxy.body import read_body
 from idemproxy.proxy.digesting import Digesting
@@ -43,6 +45,8 @@ class Visit:
     """What is known of one request while it is here."""
 
     method: str
+    keys: frozenset[bytes] = field(repr=False)
+    """What the request's line of the log must not hold."""
     path: str
     content: StreamReader
     started: float
@@ -71,6 +75,7 @@ class Listener:
         trusted: tuple[IPv4Network | IPv6Network, ...],
     ) -> None:
         self._routes = routes
+        self._key_fields = frozenset({KeyRule().header, *(route.policy.key.header for route in routes)})
         self._pools = pools
         self._exchange = exchange
         self._observe = observe
@@ -88,9 +93,9 @@ class Listener:
 
     async def handle(self, http: web.BaseRequest) -> web.StreamResponse:
         """One request, from its head to the last byte of its reply."""
-        path = http.raw_path.partition("?")[0]
-        visible = path if path.startswith("/") else "-"  # a target of another form may hold credentials
-        visit = Visit(http.method, visible, http.content, perf_counter())
+        keys = plain_keys(http.raw_headers, self._key_fields)
+        path = _visible(http.raw_path.encode("utf-8", "surrogateescape"), keys)
+        visit = Visit(http.method, keys, path, http.content, perf_counter())
         self.active += 1
         try:
             return await self._visit(http, visit)
@@ -140,10 +145,9 @@ class Listener:
             visit.route = exc.route
             raise
         visit.route = arrived.route.name
-        visit.path = arrived.request.path.decode("ascii")
+        visit.path = _visible(arrived.request.target, visit.keys)
         visit.patience = self._pools[arrived.route.upstream].upstream.timeouts.idle
-        key = arrived.key if isinstance(arrived, Covered) else None
-        visit.request_id = request_id_of(arrived.request, arrived.route, arrival, key)
+        visit.request_id = request_id_of(arrived.request, arrived.route, arrival, visit.keys)
         if isinstance(arrived, Passing):
             visit.outcome = arrived.outcome
         return arrived
@@ -229,6 +233,10 @@ class Listener:
                 request_id=visit.request_id,
             )
         )
+
+
+def _visible(target: bytes, keys: frozenset[bytes]) -> str:
+    return visible_path(target, keys).decode("utf-8", "surrogateescape")
 
 
 def _broken(reply: Reply) -> Forwarded | None:

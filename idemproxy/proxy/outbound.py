@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import struct
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import web
 
 from idemproxy.core.policy import KIB
+from idemproxy.proxy.outlet import Outlet
 from idemproxy.proxy.reply import BrokenOffError
 
 if TYPE_CHECKING:
@@ -79,17 +79,20 @@ def frame(http: web.BaseRequest, reply: Reply) -> Framing:
 async def send(http: web.BaseRequest, reply: Reply, patience: float) -> tuple[bool, int]:
     """Write the reply; whether the connection may stay open, and how many bytes of body were written.
 
-    Raises ConnectionError when the client has gone, or has taken too little for too long (nothing for `patience` seconds), and
-    BrokenOffError when the body was not whole; the connection is cut then.
+    Raises ConnectionError when the client has gone, or has taken nothing for `patience` seconds or too little for long (see
+    Outlet), and BrokenOffError when the body was not whole; the connection is cut then.
     """
     framing = frame(http, reply)
     head = b"HTTP/1.1 %d %b%b\r\n" % (reply.status, reply.head, framing.lines)
     body = reply.body
+    outlet = Outlet(http, patience)
     try:
         if isinstance(body, bytes):
-            return framing.keep_alive, await _write_whole(http, head, b"" if framing.bodiless else body, patience)
-        await http.writer.write(head)
-        return framing.keep_alive, await _pass_on(http, body, framing, patience)
+            body = b"" if framing.bodiless else body
+            await _give_whole(outlet, head, body)
+            return framing.keep_alive, len(body)
+        await outlet.give(head)
+        return framing.keep_alive, await _pass_on(outlet, body, framing)
     except BrokenOffError:
         cut(http, reset=reply.length is None and not framing.chunked)
         raise
@@ -101,34 +104,25 @@ async def send(http: web.BaseRequest, reply: Reply, patience: float) -> tuple[bo
             body.leave()
 
 
-async def _write_whole(http: web.BaseRequest, head: bytes, body: bytes, patience: float) -> int:
-    """Write a reply that is all here; how many bytes its body has."""
+async def _give_whole(outlet: Outlet, head: bytes, body: bytes) -> None:
+    """Write a reply that is all here."""
     if len(body) < _SMALL:
-        await http.writer.write(head + body)  # into a buffer that is empty, and so does not wait for the client
+        await outlet.give(head + body)  # in one packet, where it fits in one
     else:
-        await _write(http, head + body, patience)
-    return len(body)
+        await outlet.give(head)
+        await outlet.give(body)
 
 
-async def _pass_on(http: web.BaseRequest, body: Source, framing: Framing, patience: float) -> int:
+async def _pass_on(outlet: Outlet, body: Source, framing: Framing) -> int:
     """Write a body as it arrives, at the pace of the slower side; how many bytes it had."""
     written = 0
     while piece := await body.take():
         if not framing.bodiless:
             written += len(piece)
-            await _write(http, b"%x\r\n%b\r\n" % (len(piece), piece) if framing.chunked else piece, patience)
+            await outlet.give(b"%x\r\n%b\r\n" % (len(piece), piece) if framing.chunked else piece)
     if framing.chunked:
-        await http.writer.write(b"0\r\n\r\n")
+        await outlet.give(b"0\r\n\r\n")
     return written
-
-
-async def _write(http: web.BaseRequest, data: bytes, patience: float) -> None:
-    """Write, and wait until the client takes it. Raises ConnectionAbortedError when it takes nothing for so long."""
-    try:
-        async with asyncio.timeout(patience):
-            await http.writer.write(data)
-    except TimeoutError as exc:
-        raise ConnectionAbortedError("the client has stopped reading") from exc
 
 
 def cut(http: web.BaseRequest, *, reset: bool) -> None:

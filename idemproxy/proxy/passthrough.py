@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from aiohttp import web
+
 from idemproxy.core.forward import request_head
 from idemproxy.core.hop import end_to_end
 from idemproxy.core.message import field_values
@@ -15,7 +17,7 @@ from idemproxy.core.record import head_bytes
 from idemproxy.core.replay import status_lines
 from idemproxy.observe.observation import Outcome
 from idemproxy.proxy.answers import not_sent, outcome_unknown
-from idemproxy.proxy.body import Intake, answer_expectation
+from idemproxy.proxy.body import Intake, SlowError, answer_expectation
 from idemproxy.proxy.connection import UnsureError
 from idemproxy.proxy.pool import NotSentError
 from idemproxy.proxy.reply import BrokenOffError, Reply
@@ -24,8 +26,6 @@ from idemproxy.proxy.upstream import start_on
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
-
-    from aiohttp import web
 
     from idemproxy.proxy.answer_reader import AnswerHead
     from idemproxy.proxy.connection import Connection
@@ -131,8 +131,19 @@ async def _upload(http: web.BaseRequest, passing: Passing, connection: Connectio
             connection.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
         if chunked:
             connection.write(b"0\r\n\r\n")
-    except Exception:  # noqa: BLE001 - whatever ends the client's body early, the upstream must not take it for whole
-        connection.fail(Unsure("the client did not send the whole of its body", "http_request_error"))
+    except Exception as exc:  # noqa: BLE001 - whatever ends the client's body early, the upstream must not take it for whole
+        connection.fail(Unsure("the client did not send the whole of its body", "http_request_error", _status_of(exc)))
         return False
     connection.upload(under_way=False)
     return True
+
+
+def _status_of(fault: Exception) -> int:
+    """What a client is told that did not send the whole of its body; a fault of ours is none of its own."""
+    match fault:
+        case SlowError():
+            return 408
+        case web.RequestPayloadError():
+            return 400
+        case _:
+            return 502

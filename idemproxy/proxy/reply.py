@@ -48,12 +48,11 @@ class Source(Protocol):
 class Relay:
     """A body on its way from an attempt to a client, piece by piece, at the client's pace.
 
-    The attempt `put`s, and the client's side `take`s. A client that takes nothing for `patience` seconds, or that has let the
-    attempt wait for ten times as long altogether, has left, too: it must not hold up what has to be settled.
+    The attempt `put`s, and the client's side `take`s. That has its own patience; but one that has let the attempt wait for ten
+    times as long altogether has left, too: it must not hold up what has to be settled.
     """
 
     def __init__(self, patience: float) -> None:
-        self._patience = patience
         self._budget = 10 * patience
         self._pieces: deque[bytes] = deque()
         self._put = asyncio.Event()
@@ -71,7 +70,7 @@ class Relay:
         self._put.set()
         waiting_since = monotonic()
         try:
-            async with asyncio.timeout(min(self._patience, self._budget)):
+            async with asyncio.timeout(self._budget):
                 await self._taken.wait()
         except TimeoutError:
             self.leave()

@@ -171,14 +171,19 @@ class ServerConnection(web.RequestHandler):
 
     def _resume_transport_reading(self) -> None:
         """Where aiohttp takes up reading again, of a connection that has left HTTP too."""
-        if self._inlet is not None:
-            self._take_held_back(self._inlet)
+        inlet = self._inlet
+        ended = inlet is not None and not inlet.is_eof() and self._take_held_back(inlet)  # its end resumes reading once more
         if not self._reading_paused:
             super()._resume_transport_reading()
+        if ended and self.transport is not None:
+            self.eof_received()
+            self.transport.close()
 
-    def _take_held_back(self, inlet: StreamReader) -> None:
+    def _take_held_back(self, inlet: StreamReader) -> bool:
+        """Hand on what is here; whether the goodbye was behind it."""
         while data := held_back(self._tls):
             inlet.feed_data(data)
+        return data is None
 
     def divert(self) -> StreamReader:
         """Leave HTTP: what the client sent behind the request that is being served, and all that comes, unread here."""
@@ -319,9 +324,15 @@ class ServerConnection(web.RequestHandler):
         if self._upgraded and not self._messages and self._inlet is None and self._parser is not None:
             self._read_on()
         finished = await super().finish_response(request, resp, start_time)
-        if not resp.keep_alive and (self._deaf or self._messages or self._rest or self._framing.head_begun):
+        if not resp.keep_alive and (self._deaf or self._messages or self._rest or not self._is_at_rest()):
             await self._linger()
+            if self._body is not None and not self._body.is_eof():
+                self._body.feed_eof()  # or aiohttp would linger once more
         return finished
+
+    def _is_at_rest(self) -> bool:
+        """Whether the client has sent whole requests only, and no part of another."""
+        return not self._framing.head_begun and (self._body is None or self._body.is_eof())
 
     def _read_on(self) -> None:
         """No other protocol came of it: what is behind the request with `Upgrade` is the next request."""

@@ -12,7 +12,8 @@ from idemproxy.store.base import StoreUnavailableError, StoreUncertainError
 _ADVICE: Final = {
     "NOAUTH": "the server asks for a password: put it into store.url, as in redis://:password@host",
     "WRONGPASS": "the user name or password of store.url is not what the server has",
-    "NOPERM": "the user of store.url may not do this: allow it evalsha, script|load, publish, subscribe, scan, lrange, what the "
+    "NOPERM": "the user of store.url may not do this: allow it evalsha, script|load, publish, subscribe, scan, lrange, with "
+    "durability wait or waitaof, in a cluster cluster|slots and asking, in another database than 0 select, what the "
     "scripts call (hmget, hset, hdel, get, set, del, rpush, persist, pexpireat, time), and keys and channels under store.prefix",
     "OOM": "the server's memory is full: raise maxmemory, or shorten retention; keep maxmemory-policy at noeviction",
     "READONLY": "the server is a replica: let store.url name the primary",

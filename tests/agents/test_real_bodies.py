@@ -173,6 +173,7 @@ ODD: Final[dict[str, tuple[str, bytes, bytes]]] = {
     "UTF-16": (f"{JSON}; charset=utf-16", TEXT.encode("utf-16"), TEXT.encode("utf-16-be")),
     "UTF-16 without a mark": (JSON, TEXT.encode("utf-16-le"), TEXT.encode("utf-16-be")),
     "Latin-1": (f"{JSON}; charset=latin-1", TEXT.encode("latin-1"), TEXT.encode()),
+    "Latin-1, of which the bytes are UTF-8 too": (f"{JSON}; charset=iso-8859-1", TEXT.encode(), b'{"a": "\\u00e9"}'),
     "a character set that is another": (f"{JSON}; charset=utf-16", TEXT.encode(), TEXT.replace("\u00e9", "e").encode()),
     "a character set that does not exist": (f"{JSON}; charset=x-none", TEXT.encode(), TEXT.replace("\u00e9", "e").encode()),
     "lone surrogates": (JSON, b'["\\ud800"]', b'["\\ud801"]'),

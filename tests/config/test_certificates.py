@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
+import re
 import ssl
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
 
-from idemproxy.config.certificates import client_context, server_context, validity
+from idemproxy.config.certificates import CertificateError, client_context, read_pair, validity
 from idemproxy.config.settings import ListenerTls
 from idemproxy.config.show import as_yaml
 from idemproxy.core.policy import EgressProxy, UpstreamTls
@@ -172,19 +172,34 @@ def test_what_is_said_of_tls_and_never_used(files: Path, complaints: Complaints)
     assert [f"idemproxy.yaml:1: upstreams.api.tls.key_file: {alone}"] == complaints(_upstream(key_file="tls/key.pem"))
 
 
-@pytest.mark.parametrize("side", [client_context, server_context])
-def test_nothing_weakens_a_context(side: Callable[[Any], ssl.SSLContext], files: Path) -> None:
+def test_nothing_weakens_a_context(files: Path) -> None:
     """TLS 1.2 at least; towards upstreams the certificate and its name are always verified, whatever is set."""
     pair = {"certificate_file": str(files / "certificate.pem"), "key_file": str(files / "key.pem")}
-    if side is server_context:
-        contexts = [side(ListenerTls(**pair))]
-    else:
-        ca_file = str(files / "authority.pem")
-        contexts = [side(UpstreamTls(**said)) for said in ({}, pair, {"ca_file": ca_file}, {**pair, "ca_file": ca_file})]
+    ca_file = str(files / "authority.pem")
+    contexts = [client_context(UpstreamTls(**said)) for said in ({}, pair, {"ca_file": ca_file}, {**pair, "ca_file": ca_file})]
+    server = read_pair(**pair).server_context()
 
-    assert {ssl.TLSVersion.TLSv1_2} == {context.minimum_version for context in contexts}
-    if side is client_context:
-        assert {(ssl.CERT_REQUIRED, True)} == {(context.verify_mode, context.check_hostname) for context in contexts}
+    assert {ssl.TLSVersion.TLSv1_2} == {context.minimum_version for context in (*contexts, server)}
+    assert {(ssl.CERT_REQUIRED, True)} == {(context.verify_mode, context.check_hostname) for context in contexts}
+
+
+def test_a_pair_is_what_was_read(files: Path) -> None:
+    """Each file is read once: that it is written anew, or cut, between two looks at it changes nothing."""
+    pair = read_pair(str(files / "certificate.pem"), str(files / "key.pem"))
+    before = pair.validity()
+    (files / "certificate.pem").write_bytes((files / "cut.pem").read_bytes())
+    (files / "key.pem").unlink()
+
+    assert (before, None) == (pair.validity(), before.refused)
+    assert isinstance(pair.server_context(), ssl.SSLContext)
+
+
+def test_a_file_that_would_have_to_be_waited_for(files: Path) -> None:
+    """A FIFO that nobody writes to holds nothing; whoever is served meanwhile does not wait for it."""
+    os.mkfifo(files / "fifo.pem")
+
+    with pytest.raises(CertificateError, match=r"fifo\.pem holds no certificate in PEM"):
+        read_pair(str(files / "fifo.pem"), str(files / "key.pem"))
 
 
 def test_authorities_stand_in_the_place_of_the_system_s(files: Path) -> None:
@@ -208,18 +223,46 @@ def test_until_when_a_certificate_is_valid(authority: trustme.CA, tmp_path: Path
 SECRET_PROXY = "http://ann:pa$$s%20word@proxy.example:3128"
 
 
-def test_a_proxy_s_password_is_not_printed(loaded: Load) -> None:
-    """A variable named by the upstream stands in its place; with it the same settings load again."""
+def test_a_proxy_s_credentials_are_not_printed(loaded: Load) -> None:
+    """A variable named by the upstream stands in their place; with it the same settings load again."""
     text = json.dumps({"upstreams": {"my-api": {"url": "https://localhost:9000", "proxy": SECRET_PROXY}}})
     first = loaded(text)
 
     printed = as_yaml(first.shape, first.settings.profiles)
 
-    assert "http://ann:${PROXY_PASSWORD_MY_API}@proxy.example:3128" in printed
-    assert "# secrets are not shown: ${PROXY_PASSWORD_MY_API} must be set to use this\n" in printed
+    assert "http://${PROXY_CREDENTIALS_MY_API}@proxy.example:3128" in printed
+    assert "# secrets are not shown: ${PROXY_CREDENTIALS_MY_API} must be set to use this\n" in printed
     assert not [shown for shown in (printed, repr(first.shape), repr(first.settings)) if "pa$" in shown or "word@" in shown]
-    assert first.settings == loaded(printed, {"PROXY_PASSWORD_MY_API": "pa$s%20word"}).settings
+    assert first.settings == loaded(printed, {"PROXY_CREDENTIALS_MY_API": "ann:pa$s%20word"}).settings
     assert EgressProxy("proxy.example", 3128, b"Basic YW5uOnBhJHMgd29yZA==") == first.settings.upstreams["my-api"].proxy
+
+
+@pytest.mark.parametrize("credentials", ["SECRET", "SECRET:", ":SECRET", "SECRET:x", "x:SECRET"])
+def test_whatever_part_of_the_credentials_is_the_secret(credentials: str, loaded: Load) -> None:
+    """A token often stands where the user's name does: no part is printed, of a proxy's URL as of the store's."""
+    upstreams = {"api": {"url": "https://localhost:9000", "proxy": f"http://{credentials}@proxy.example:3128"}}
+    first = loaded(json.dumps({"upstreams": upstreams, "store": {"url": f"redis://{credentials}@localhost:6379/0"}}))
+
+    printed = as_yaml(first.shape, first.settings.profiles)
+
+    variables = {"PROXY_CREDENTIALS_API": credentials, "STORE_CREDENTIALS": credentials}
+    assert "SECRET" not in printed
+    assert first.settings == loaded(printed, variables).settings
+
+
+def test_no_two_secrets_are_asked_for_by_one_name(loaded: Load) -> None:
+    """Names that differ in `-` and `_` alone have variables of their own."""
+    upstreams = {
+        name: {"url": "https://localhost:9000", "proxy": f"http://{number}:x@p:1"}
+        for number, name in enumerate(("a-b", "a_b", "a-b_"))
+    }
+    first = loaded(json.dumps({"upstreams": upstreams}))
+
+    printed = as_yaml(first.shape, first.settings.profiles)
+
+    names = ["PROXY_CREDENTIALS_A_B", "PROXY_CREDENTIALS_A_B_", "PROXY_CREDENTIALS_A_B__"]
+    assert names == re.findall(r"http://\$\{(\w+)\}@p:1", printed)
+    assert first.settings == loaded(printed, {name: f"{number}:x" for number, name in enumerate(names)}).settings
 
 
 @pytest.mark.parametrize("proxy", ["https://ann:secret@p:1", "http://ann:secret@p", "http://ann:secret@p:1/x", "ann:secret@p:1"])

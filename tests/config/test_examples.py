@@ -63,7 +63,7 @@ def test_secrets_are_not_printed_and_not_replaced_by_others(loaded: Load) -> Non
     printed = as_yaml(first.shape, first.settings.profiles)
 
     assert [] == re.findall(r"hu.*nter|pa.*word", printed)
-    assert first.settings == loaded(printed, {"KEY_SECRET": "hu$nter", "STORE_PASSWORD": "pa$s%2Fword"}).settings
+    assert first.settings == loaded(printed, {"KEY_SECRET": "hu$nter", "STORE_CREDENTIALS": "me:pa$s%2Fword"}).settings
 
 
 def test_files_of_secrets_are_printed_as_files(tmp_path: Path, loaded: Load) -> None:

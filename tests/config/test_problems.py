@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import get_args
 
+import pytest
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from idemproxy.config.shape import ConfigurationShape
 from idemproxy.config.values import STORE_SCHEMES
 from tests.config.conftest import Complaints
 
@@ -394,3 +399,52 @@ routes:
         "idemproxy.yaml:11: routes[1].name: routes[0] has the name 'one' too: give each route a name of its own",
         "idemproxy.yaml:12: routes[2].strip_prefix: '/e' is not the beginning of the path '/d': they must agree",
     ] == reported
+
+
+def _required() -> list[tuple[type[BaseModel], str]]:
+    """Every key of the shape that must be there, with the part that it belongs to."""
+    found: list[tuple[type[BaseModel], str]] = []
+    parts: list[type[BaseModel]] = [ConfigurationShape]
+    for part in parts:
+        found += [(part, field.alias or name) for name, field in part.model_fields.items() if field.is_required()]
+        parts += [inner for inner in map(_part, part.model_fields.values()) if inner and inner not in parts]
+    return found
+
+
+def _part(field: FieldInfo) -> type[BaseModel] | None:
+    """The part of a configuration that a field holds, if it holds one, or several."""
+    waiting = [field.annotation]
+    while waiting:
+        annotation = waiting.pop()
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            return annotation
+        waiting += get_args(annotation)
+    return None
+
+
+MISSING = {
+    ("ListenerTlsShape", "certificate_file"): "tls: {key_file: x}\n",
+    ("ListenerTlsShape", "key_file"): "tls: {certificate_file: x}\n",
+    ("UpstreamShape", "url"): "upstreams: {a: {timeouts: {total: 1s}}}\n",
+    ("ScopeShape", "headers"): "scope: {}\n",
+    ("RouteShape", "name"): "routes: [{upstream: a}]\n",
+    ("RouteShape", "upstream"): "routes: [{name: r}]\n",
+    ("ProbeShape", "get"): "routes: [{name: r, upstream: a, on_unknown: probe, probe: {found: x}}]\n",
+    ("ProbeShape", "found"): "routes: [{name: r, upstream: a, on_unknown: probe, probe: {get: '/x?{a}', from_request: {a: b}}}]\n",
+}
+
+
+def test_there_is_an_example_for_every_key_that_may_be_missing() -> None:
+    """The cases of the next test are all there are."""
+    assert {(part.__name__, name) for part, name in _required()} == set(MISSING)
+
+
+@pytest.mark.parametrize(("part", "name"), MISSING)
+def test_any_key_that_is_missing_is_told(part: str, name: str, complaints: Complaints) -> None:
+    """Nothing else is wrong with the file, and nothing else is said; a key of another name is not taken for it."""
+    text = MISSING[part, name]
+    text += "" if part == "UpstreamShape" else "upstreams: {a: {url: 'http://127.0.0.1:9'}}\n"
+
+    (told,) = complaints(text)
+
+    assert told.endswith(f"{name}: is missing: add it"), told

@@ -7,7 +7,7 @@ import zlib
 
 import pytest
 
-from idemproxy.core.coding import acceptable, names, undo
+from idemproxy.core.coding import acceptable, names, pieces, undo
 
 TEXT = b"one content, however it is wrapped" * 3
 GZIP = gzip.compress(TEXT, mtime=0)
@@ -86,7 +86,15 @@ def test_how_many_codings_stay(codings: list[bytes], accept_encoding: bytes, exp
     assert expected == acceptable(codings, [accept_encoding])
 
 
-@pytest.mark.parametrize("members", [False, True])
+def _joined(body: bytes, codings: list[bytes], max_decoded: int) -> bytes | None:
+    """What the pieces come to; None where they cannot be had."""
+    try:
+        return b"".join(pieces(body, codings, max_decoded=max_decoded))
+    except zlib.error:
+        return None
+
+
+@pytest.mark.parametrize("in_pieces", [False, True], ids=["at once", "in pieces"])
 @pytest.mark.parametrize(
     ("body", "codings", "expected"),
     [
@@ -113,27 +121,41 @@ def test_how_many_codings_stay(codings: list[bytes], accept_encoding: bytes, exp
         pytest.param(DEFLATE + DEFLATE, [b"deflate"], None, id="deflate twice"),
     ],
 )
-def test_undo(body: bytes, codings: list[bytes], expected: bytes | None, *, members: bool) -> None:
+def test_undo(body: bytes, codings: list[bytes], expected: bytes | None, *, in_pieces: bool) -> None:
     """The codings gzip and deflate come off in the reverse order of their names; what is unknown or not whole stays as it is."""
-    assert expected == undo(body, codings, max_decoded=len(gzip.compress(GZIP)) + len(TEXT), members=members)
+    limit = len(gzip.compress(GZIP)) + len(TEXT)
+    assert expected == (_joined(body, codings, limit) if in_pieces else undo(body, codings, max_decoded=limit))
 
 
 @pytest.mark.parametrize("coding", [b"gzip", b"deflate"])
-@pytest.mark.parametrize("members", [False, True])
-def test_the_bound(coding: bytes, *, members: bool) -> None:
+def test_the_bound(coding: bytes) -> None:
     """A content of exactly the bound is had, one of a byte more is not; and between two codings the bound is the same."""
     body = GZIP if coding == b"gzip" else DEFLATE
-    assert TEXT == undo(body, [coding], max_decoded=len(TEXT), members=members)
-    assert undo(body, [coding], max_decoded=len(TEXT) - 1, members=members) is None
-    assert undo(gzip.compress(gzip.compress(bytes(1_000_000))), [b"gzip"] * 2, max_decoded=500, members=members) is None
+    twice = gzip.compress(gzip.compress(bytes(1_000_000)))
+    assert [TEXT] * 2 == [undo(body, [coding], max_decoded=len(TEXT)), _joined(body, [coding], len(TEXT))]
+    assert [None] * 2 == [undo(body, [coding], max_decoded=len(TEXT) - 1), _joined(body, [coding], len(TEXT) - 1)]
+    assert [None] * 2 == [undo(twice, [b"gzip"] * 2, max_decoded=500), _joined(twice, [b"gzip"] * 2, 500)]
 
 
 @pytest.mark.parametrize("count", [2, 3, 1000])
 def test_gzip_in_several_members(count: int) -> None:
-    """One member after the other is one content where that is asked for, the bound is on all of it, and padding is nothing."""
-    body = GZIP * count
-    assert undo(body, [b"gzip"], max_decoded=len(TEXT) * count) is None
-    assert TEXT * count == undo(body, [b"gzip"], max_decoded=len(TEXT) * count, members=True)
-    assert TEXT * count == undo(body + bytes(100), [b"gzip"], max_decoded=len(TEXT) * count, members=True)
-    assert undo(body, [b"gzip"], max_decoded=len(TEXT) * count - 1, members=True) is None
-    assert undo(body[:-1], [b"gzip"], max_decoded=len(TEXT) * count, members=True) is None
+    """In pieces, one member after the other is one content, the bound is on all of it, and padding is nothing."""
+    body, size = GZIP * count, len(TEXT) * count
+    assert undo(body, [b"gzip"], max_decoded=size) is None
+    assert [TEXT * count] * 2 == [_joined(body, [b"gzip"], size), _joined(body + bytes(100_000), [b"gzip"], size)]
+    assert [None] * 2 == [_joined(body, [b"gzip"], size - 1), _joined(body[:-1], [b"gzip"], size)]
+    assert [None] * 2 == [_joined(DEFLATE + bytes(1), [b"deflate"], size), _joined(GZIP + bytes(9) + b"x", [b"gzip"], size)]
+
+
+@pytest.mark.parametrize("coding", [b"gzip", b"deflate"])
+@pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 65_537, 3 * 65_536, 1_000_000])
+@pytest.mark.parametrize("seed", [b"\0", b"0123456789abcdef" * 8, GZIP], ids=["zeros", "repeats", "odd"])
+def test_pieces_are_small_and_come_to_the_whole(coding: bytes, size: int, seed: bytes) -> None:
+    """However well it packs, no more than 64 KiB are here at once, and nothing is lost between two pieces."""
+    content = (seed * size)[:size]
+    body = gzip.compress(content) if coding == b"gzip" else zlib.compress(content)
+    found = list(pieces(zlib.compress(body), [coding, b"deflate"], max_decoded=2 * size + 100))
+
+    assert content == b"".join(found)
+    assert max(map(len, found), default=0) <= 64 * 1024
+    assert all(found)

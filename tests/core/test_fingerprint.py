@@ -144,6 +144,38 @@ def test_spelling_of_the_content_type_does_not_matter() -> None:
     assert of(DOCUMENT, JSON) == of(DOCUMENT, (b"content-TYPE", b"Application/JSON ; charset=UTF-8"))
 
 
+@pytest.mark.parametrize(
+    ("parameter", "by_meaning"),
+    [
+        (b"; charset=utf-8", True),
+        (b';charset="UTF-8"', True),
+        (b"; Charset=utf8", True),
+        (b"; version=1", True),
+        (b"; charset=us-ascii", True),
+        (b"; charset=iso-8859-1", False),
+        (b"; charset=utf-16", False),
+        (b"; charset=", False),
+        (b"; charset=utf-8; charset=latin1", False),
+        (b"; charset = latin1", False),
+    ],
+)
+@pytest.mark.parametrize("kind", [b"application/json", b"application/vnd.api+json"])
+def test_json_in_another_character_set_is_compared_as_bytes(kind: bytes, parameter: bytes, *, by_meaning: bool) -> None:
+    """Where the type names another set than UTF-8, or cannot be read, white space counts; nothing else does so."""
+    field = (b"Content-Type", kind + parameter)
+
+    assert by_meaning == (of(DOCUMENT, field) == of(DOCUMENT.replace(b": ", b":"), field))
+
+
+@pytest.mark.parametrize("charset", [b"iso-8859-1", b"us-ascii", b"windows-1252"])
+def test_two_texts_of_another_character_set_differ(charset: bytes) -> None:
+    """What is one letter in UTF-8, escaped or not, is two texts under the set that is declared: two fingerprints."""
+    field = (b"Content-Type", b"application/json; charset=" + charset)
+
+    assert of(b'["\xc3\xa9"]', field) != of(b'["\\u00e9"]', field)
+    assert of(b'["\xc3\xa9"]', JSON) == of(b'["\\u00e9"]', JSON)
+
+
 def test_a_body_with_two_content_types_is_compared_as_bytes() -> None:
     """Nobody knows which of two types the upstream takes, so white space counts."""
     assert of(DOCUMENT, JSON, JSON) != of(DOCUMENT.replace(b": ", b":"), JSON, JSON)

@@ -251,14 +251,14 @@ def test_only_a_plain_name_is_logged(values: tuple[bytes, ...], expected: str | 
     assert expected == request_id_of(request, ROUTE, STRANGER)
 
 
-@pytest.mark.parametrize("name", [b"order-18", b"order-18-try-2", b"try:order-18"])
+@pytest.mark.parametrize("name", [b"order-18", b"order-18-try-2", b"try:order-18", b"order%2d18"])
 def test_a_name_that_tells_the_key_is_not_logged(name: bytes) -> None:
     """The plain key stands in no log, also where a client uses it for both, or the field is the key's."""
     request = Request("POST", b"/", ((b"X-Request-Id", name),))
 
-    assert request_id_of(request, ROUTE, STRANGER, "order-18") is None
+    assert request_id_of(request, ROUTE, STRANGER, {b"order-18"}) is None
     assert [None, None] == [request_id_of(request, route, STRANGER) for route in (KEYED, STAMPED)]
-    assert name.decode() == request_id_of(request, ROUTE, STRANGER, "order-19")
+    assert name.decode() == request_id_of(request, ROUTE, STRANGER, {b"order-19"})
 
 
 # Trust

@@ -10,7 +10,7 @@ import pytest
 from idemproxy.core.message import Answer, Fields
 from idemproxy.core.policy import Policy
 from idemproxy.core.record import StoredAnswer, head_bytes, unpack_answer
-from idemproxy.core.replay import MAX_DECODED, decoded, keep, surplus_codings
+from idemproxy.core.replay import MAX_DECODED, decoded_body, decoded_head, decoded_length, keep, surplus_codings
 
 TEXT = b'{"id": "ch_1"}'
 GZIP = gzip.compress(TEXT, mtime=0)
@@ -22,6 +22,16 @@ def stored(*fields: tuple[bytes, bytes], body: bytes = GZIP, status: int = 201) 
     packed = keep(Answer(status, b"Sure, made", fields, body), Policy())
     assert packed is not None
     return unpack_answer(packed)
+
+
+def decoded(given: StoredAnswer, surplus: list[bytes]) -> StoredAnswer:
+    """The answer of which a replay without the codings `surplus` is made, its body in one piece."""
+    length = decoded_length(given, surplus)
+    if length is None:
+        return given
+    body = b"".join(decoded_body(given, surplus))
+    assert length == len(body)
+    return StoredAnswer(given.status, decoded_head(given, surplus), body)
 
 
 @pytest.mark.parametrize(

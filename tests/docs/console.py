@@ -1,7 +1,7 @@
 """A terminal that does what a document says: its commands are run in order, and what they print is held against what it shows.
 
 In a document `…` stands for any text of one line. Programs that serve are started and stay until the document ends, or until one
-of the same kind is started: a proxy that listens elsewhere is another kind. The documented ports are free ones here.
+of the same kind is started: a proxy or a Redis that listens elsewhere is another kind. The documented ports are free ones here.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ from typing import Final
 
 from tests.docs.egress import egress_proxy
 from tests.docs.pages import REPOSITORY, Block
-from tests.servers import free_port
+from tests.servers import free_port, redis_binary
+from tests.topologies import client, until
 
 API, PROXY, ADMIN = "127.0.0.1:9000", "127.0.0.1:8080", "127.0.0.1:8081"
 OTHER_PROXY, OTHER_ADMIN, EGRESS = "127.0.0.1:8082", "127.0.0.1:8083", "127.0.0.1:3128"
+REDIS, REPLICA = "127.0.0.1:6379", "127.0.0.1:6380"
 SECONDS: Final = 20.0
 
 _ANY: Final = "…"
@@ -61,7 +63,7 @@ class Console:
 
     def __init__(self, directory: Path, egress: str) -> None:
         self.directory = directory
-        ours = (API, PROXY, ADMIN, OTHER_PROXY, OTHER_ADMIN)
+        ours = (API, PROXY, ADMIN, OTHER_PROXY, OTHER_ADMIN, REDIS, REPLICA)
         self._ports = {EGRESS: egress} | {address: f"127.0.0.1:{free_port()}" for address in ours}
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._programs = directory / "programs"
@@ -72,7 +74,7 @@ class Console:
         self._environment = kept | {
             "PATH": f"{self._programs}:{os.environ['PATH']}",
             "CURL_HOME": str(self._programs),
-            "COLUMNS": "200",
+            "COLUMNS": "120",
             "IDEMPROXY_LISTEN": self._ports[PROXY],
             "IDEMPROXY_ADMIN_LISTEN": self._ports[ADMIN],
         }
@@ -81,6 +83,12 @@ class Console:
         """The same text with the ports of this console."""
         for documented, real in self._ports.items():
             text = text.replace(documented, real)
+        return text
+
+    def _documented(self, text: str) -> str:
+        """The same text with the ports of the document."""
+        for documented, real in self._ports.items():
+            text = text.replace(real, documented)
         return text
 
     def _import_from(self, package: Path) -> None:
@@ -104,6 +112,8 @@ class Console:
             case ["kill", "-HUP", "PID"]:
                 self._running[_OF_THE_PROXY].send_signal(signal.SIGHUP)
                 return ""
+            case ["redis-server", *options]:
+                return self._serve_redis(options)
             case ["idemproxy", "demo-api", *_]:
                 return self._serve("demo-api", [*words, "--listen", self._ports[API]], {}, API)
             case ["idemproxy", "run", *_]:
@@ -119,9 +129,7 @@ class Console:
             timeout=SECONDS,
             check=False,
         )
-        printed = done.stdout.decode().replace("\r\n", "\n")
-        for documented, real in self._ports.items():
-            printed = printed.replace(real, documented)
+        printed = self._documented(done.stdout.decode().replace("\r\n", "\n"))
         return f"{printed}[exit status {done.returncode}]\n" if done.returncode else printed
 
     def _install(self) -> str:
@@ -141,6 +149,18 @@ class Console:
             return self._serve("run-beside", words, variables | elsewhere, OTHER_PROXY)
         return self._serve(_OF_THE_PROXY, words, variables, PROXY)
 
+    def _serve_redis(self, options: list[str]) -> str:
+        """Start a Redis server; a replica has its primary's data when this returns."""
+        ports = {documented.rpartition(":")[2]: self._ports[documented] for documented in (REDIS, REPLICA)}
+        address = next(documented for documented in (REDIS, REPLICA) if ["--port", documented.rpartition(":")[2]] == options[1:3])
+        words = [ports[word].rpartition(":")[2] if word in ports else word for word in options]
+        here = ["--bind", "127.0.0.1", "--repl-diskless-sync-delay", "0"]
+        printed = self._serve(f"redis-{options[2]}", [redis_binary(), *words, *here], {}, address)
+        if "--replicaof" in words:
+            with client(int(words[words.index("--replicaof") + 2])) as primary:
+                until(lambda: "online" in str(primary.info("replication").get("slave0")), "the replica does not follow")
+        return printed
+
     def told(self, shown: str) -> bool:
         """Whether the proxy tells this in its log, sooner or later."""
         pattern = re.compile(re.escape(shown.rstrip("\n")).replace(_ANY, ".*"), re.MULTILINE)
@@ -151,9 +171,10 @@ class Console:
         return found is not None
 
     def _serve(self, kind: str, words: list[str], variables: dict[str, str], *addresses: str) -> str:
-        """Start a program, in the place of one of its kind, and return when it listens."""
+        """Start a program, in the place of one of its kind, and return when it listens; what it says, where it ends instead."""
         self._stop(kind)
         log = self.directory / f"{kind}.log"
+        before = log.stat().st_size if log.exists() else 0
         with log.open("ab") as told:
             program = subprocess.Popen(
                 words,
@@ -169,7 +190,9 @@ class Console:
             while True:
                 with suppress(OSError), closing(create_connection((host, int(port)), 1)):
                     break
-                assert program.poll() is None, f"{words} has ended:\n{log.read_text()}"
+                if program.poll() is not None:
+                    said = log.read_bytes()[before:].decode()
+                    return f"{self._documented(said)}[exit status {program.returncode}]\n"
                 assert time.monotonic() < deadline, f"{words} does not listen:\n{log.read_text()}"
                 time.sleep(0.01)
         return ""

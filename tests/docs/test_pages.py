@@ -22,8 +22,8 @@ WITH_COMMANDS = [name for name in EVERY if blocks(read(name), "console")]
 CONFIGURATIONS = [(name, block.line) for name in EVERY for block in blocks(read(name), "yaml")]
 TOKEN = "0123456789abcdef"
 
-FILE_NAME = re.compile(r"# (\S+\.yaml)\n")
-"""The first line of a configuration that a command of its document names."""
+FILE_NAME = re.compile(r"# (\S+\.(?:yaml|conf))\n")
+"""The first line of a configuration, of ours or of Redis, that a command of its document names."""
 
 
 @pytest.mark.parametrize("name", [named(path) for path in DOCS])
@@ -84,7 +84,8 @@ def _write_certificates(directory: Path) -> None:
 def test_configurations_load(name: str, line: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each configuration is a whole one, which the real loader takes."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "admin-token").write_text(TOKEN)
+    for name_of_secret in ("admin-token", "store-password"):
+        (tmp_path / name_of_secret).write_text(TOKEN)
     _write_certificates(tmp_path)
     [text] = [block.text for block in blocks(read(name), "yaml") if block.line == line]
     path = tmp_path / "idemproxy.yaml"
@@ -98,7 +99,7 @@ def test_commands_do_what_the_document_shows(name: str, tmp_path: Path) -> None:
     """Every command is run, in order, in an empty directory, and prints what stands under it; a log is what the proxy says."""
     text = read(name)
     with console(tmp_path) as terminal:
-        for block in blocks(text, "yaml"):
+        for block in blocks(text, "yaml", "conf"):
             if (titled := FILE_NAME.match(block.text)) is not None:
                 (tmp_path / titled[1]).write_text(terminal.real(block.text), "utf-8")
         for block in blocks(text, "console", "log"):

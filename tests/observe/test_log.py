@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 
 import orjson
 
@@ -49,3 +51,39 @@ def test_other_news_and_quiet_news_are_never_left_out() -> None:
     """A line of another sentence, or one that is no warning, is always written."""
     told = [_record("a"), _record("b"), _record("c", level=logging.INFO), _record("c", level=logging.INFO)]
     assert [b"WARNING a\n", b"WARNING b\n", b"INFO c\n", b"INFO c\n"] == _written(*told)
+
+
+FAULTS = """
+import logging, threading, warnings
+from idemproxy.observe.log import Lines, take_over_standard_error
+lines = []
+logging.basicConfig(handlers=[Lines(lines.append, as_json=False)])
+take_over_standard_error()
+class Faulty:
+    def __del__(self):
+        raise ValueError("never caught")
+Faulty()
+def fail():
+    raise ValueError("in a thread")
+thread = threading.Thread(target=fail)
+thread.start()
+thread.join()
+warnings.warn("a warning")
+print(b"".join(lines).decode())
+"""
+
+
+def test_what_python_itself_would_tell_is_told_in_the_log() -> None:
+    """Faults that nobody can catch, those of threads, and warnings: nothing but the log writes to standard error."""
+    found = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True, timeout=20)
+
+    begins = ("ERROR a fault", "ValueError", "WARNING ")
+    told = [line for line in found.stdout.splitlines() if line.startswith(begins)]
+    assert [
+        "ERROR a fault of this proxy: nobody was there to catch it",
+        "ValueError: never caught",
+        "ERROR a fault of this proxy: a thread has ended",
+        "ValueError: in a thread",
+        "WARNING <string>:16: UserWarning: a warning\\n",
+    ] == told
+    assert "" == found.stderr

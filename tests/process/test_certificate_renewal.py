@@ -8,6 +8,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -180,14 +181,79 @@ def test_a_mended_pair_is_taken_the_next_time(renewable: Renewable) -> None:
     assert old != renewable.serial()
 
 
-def test_a_certificate_that_has_expired_is_taken_with_a_warning(renewable: Renewable) -> None:
-    """The clock may be what is wrong: the operator is told, and decides."""
-    renewable.write(renewable.authority.issue_cert("localhost", not_before=LONG_AGO, not_after=LONG_AGO + HOUR))
+@pytest.mark.parametrize(
+    ("begin", "end", "why"),
+    [(LONG_AGO, LONG_AGO + HOUR, "certificate has expired"), (UNTIL - HOUR, UNTIL, "certificate is not yet valid")],
+)
+def test_a_certificate_that_clients_refuse_does_not_take_the_place_of_one_that_they_take(
+    renewable: Renewable, begin: dt.datetime, end: dt.datetime, why: str
+) -> None:
+    """One line of error says so, and new clients are served as before."""
+    old = renewable.serial()
+
+    renewable.write(renewable.authority.issue_cert("localhost", not_before=begin, not_after=end))
     told = renewable.hang_up()
 
-    assert "WARNING SIGHUP: only the certificate was read again, and clients refuse it: certificate has expired\n" == told
-    with pytest.raises(ssl.SSLCertVerificationError, match="certificate has expired"):
-        renewable.connect()
+    assert f"ERROR SIGHUP: the certificate from before stays, since clients would refuse the new one: {why}\n" == told
+    assert old == renewable.serial()
+
+
+def test_of_two_certificates_that_clients_refuse_the_new_one_is_taken(tmp_path: Path) -> None:
+    """The clock may be what is wrong: the operator is told, and decides."""
+    authority = trustme.CA()
+    _write(tmp_path, authority.issue_cert("localhost", not_before=LONG_AGO, not_after=LONG_AGO + HOUR))
+    settings = {
+        "tls": {"certificate_file": "certificate.pem", "key_file": "key.pem"},
+        "upstreams": {"api": {"url": "http://localhost:1"}},
+        "store": {"url": f"sqlite:///{tmp_path}/records.db"},
+    }
+    with proxy(*configuration(tmp_path, settings)) as program:
+        renewable = Renewable(program, tmp_path, authority)
+        renewable.write(authority.issue_cert("localhost", not_before=UNTIL - HOUR, not_after=UNTIL))
+        told = renewable.hang_up()
+
+        text = "only the certificate was read again, and clients refuse it: certificate is not yet valid"
+        assert f"WARNING SIGHUP: {text}\n" == told
+        with pytest.raises(ssl.SSLCertVerificationError, match="certificate is not yet valid"):
+            renewable.connect()
+
+
+def test_a_new_certificate_of_another_kind_of_key_leaves_nothing_of_the_old_one(renewable: Renewable) -> None:
+    """From ECDSA to RSA: also a client that prefers the old kind gets the new pair."""
+    old = renewable.serial()
+    renewable.write(renewable.authority.issue_cert("localhost", key_type=trustme.KeyType.RSA))
+    renewable.hang_up()
+
+    assert (old in {renewable.serial() for _ in range(3)}) is False
+
+
+def test_files_that_are_being_rewritten_while_they_are_read(renewable: Renewable) -> None:
+    """Thirty signals while another program writes: each is answered by the new pair or by one line of error, and no fault."""
+    leaf = renewable.authority.issue_cert("localhost")
+    whole = b"".join(part.bytes() for part in leaf.cert_chain_pems)
+    renewable.write(leaf)
+    over = threading.Event()
+
+    def rewrite() -> None:
+        while not over.is_set():
+            for content in (whole[: len(whole) // 2], whole):
+                (renewable.directory / "certificate.pem").write_bytes(content)
+
+    writer = threading.Thread(target=rewrite)
+    writer.start()
+    try:
+        for _ in range(30):
+            renewable.program.send(SIGHUP)
+            renewable.serial()
+    finally:
+        over.set()
+        writer.join()
+    renewable.write(leaf)
+    told = renewable.hang_up()
+
+    assert told.startswith("INFO"), told
+    faults = ("Traceback", "a fault", "Exception")
+    assert [] == [line for line in renewable.program.told if any(word in line for word in faults)]
 
 
 def test_a_run_does_not_start_without_its_certificate(tmp_path: Path) -> None:

@@ -26,8 +26,9 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it
 SIZE: Final = 10_000_000
 DEAR: Final = b"[" + b"1.1," * (SIZE // 4) + b"1]"
 """JSON that takes seconds to read."""
-PLAIN: Final = b'["%b"]' % (b"x" * 1_000_000)
+PLAIN: Final = b'["%b"]' % (b"x" * 3_000_000)
 """A large body that takes no time."""
+GZIP: Final = (("Content-Encoding", "gzip"),)
 
 
 @pytest.fixture
@@ -85,19 +86,21 @@ def unread(worker: int) -> int:
     ("body", "fields"),
     [
         pytest.param(DEAR, (), id="10 MB"),
-        pytest.param(gzip.compress(DEAR), (("Content-Encoding", "gzip"),), id="10 MB packed to 10 kB"),
+        pytest.param(gzip.compress(DEAR), GZIP, id="10 MB packed to 10 kB"),
     ],
 )
 def test_small_requests_pass_a_large_one(body: bytes, fields: Fields, api: Upstream, key: str) -> None:
-    """Twenty writes that come while a large body is being read have all been answered before it goes out."""
+    """Forty writes, half of them packed, that come while a large body is being read have been answered before it goes out."""
+    packed = gzip.compress(CHARGE)
     with front(api) as running:
         with held(running, key, body, fields) as (worker, answer):
             os.kill(worker, signal.SIGCONT)
             answers = [ask(running.url, f"{key}-{n}") for n in range(20)]
+            answers += [ask(running.url, f"{key}-packed-{n}", body=packed, fields=GZIP) for n in range(20)]
             arrived = [len(arrival.body) for arrival in api.arrived]
 
-        assert [len(PLAIN), *[len(CHARGE)] * 20] == arrived
-        assert ["executed"] * 21 == [each.told for each in (*answers, answer.result())]
+        assert [len(PLAIN), *[len(CHARGE)] * 20, *[len(packed)] * 20] == arrived
+        assert ["executed"] * 41 == [each.told for each in (*answers, answer.result())]
         assert len(body) == len(api.arrived[-1].body)
 
 

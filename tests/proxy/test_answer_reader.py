@@ -53,3 +53,61 @@ def test_what_follows_no_answer_is_none(piece: int) -> None:
 
     assert reader.error is not None
     assert (None, False, "http_protocol_error") == (reader.head, reader.finished, reader.error.error)
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n"
+
+
+@pytest.mark.parametrize("piece", [1 << 30, 1 << 16, 10_000], ids=["at once", "in large pieces", "in small pieces"])
+@pytest.mark.parametrize(
+    ("before", "filling", "after"),
+    [
+        pytest.param(b"0\r\nX-T: ", b"v", b"\r\n\r\n", id="a trailer's value"),
+        pytest.param(b"0\r\n", b"n", b": v\r\n\r\n", id="a trailer's name"),
+        pytest.param(b"0\r\n", b"X-T: 1234567890\r\n", b"\r\n", id="many trailer fields"),
+    ],
+)
+def test_an_over_long_trailer_is_refused_however_it_comes(before: bytes, filling: bytes, after: bytes, piece: int) -> None:
+    """Behind the body, too, no more is taken than a head may have; within that the answer is whole."""
+    shorter = _read(CHUNKED + before + filling * ((MAX_HEAD - 100) // len(filling)) + after, piece)
+    longer = _read(CHUNKED + before + filling * (MAX_HEAD // len(filling) + 1) + after, piece)
+
+    assert (True, None, b"ok") == (shorter.finished, shorter.error, shorter.take())
+    assert longer.error is not None
+    assert (False, "http_response_trailer_section_size") == (longer.finished, longer.error.error)
+
+
+@pytest.mark.parametrize(
+    ("begin", "filling"),
+    [
+        pytest.param(b"0\r\nX-T: ", b"v", id="a trailer's value"),
+        pytest.param(b"0\r\n", b"n", id="a trailer's name"),
+        pytest.param(b"0\r\n", b"X-T: 1\r\n", id="trailer fields"),
+        pytest.param(b"2;x=", b"v", id="a chunk's extension"),
+        pytest.param(b"", b"0", id="a chunk's size"),
+    ],
+)
+def test_what_never_ends_is_given_up(begin: bytes, filling: bytes) -> None:
+    """What is no body and has no end is not listened to for ever, wherever in the answer it comes."""
+    reader = _read(CHUNKED + begin, 1 << 30)
+    fed = 0
+    while reader.error is None and fed < 4 * MAX_HEAD:
+        reader.feed(filling * (10_000 // len(filling)))
+        fed += 10_000 // len(filling) * len(filling)
+
+    assert reader.error is not None
+    assert not reader.finished
+    assert MAX_HEAD - 10_000 < fed <= MAX_HEAD + 10_000
+
+
+def test_a_body_in_many_small_chunks_has_no_limit() -> None:
+    """What counts is how much comes without any of the body: all lines together may be longer than that."""
+    reader = AnswerReader(to_head=False)
+    reader.feed(CHUNKED)
+    chunks = b"1;extension\r\nx\r\n" * 1000
+    for _ in range(100):
+        reader.feed(chunks)
+    reader.feed(b"0\r\n\r\n")
+
+    assert len(chunks) * 100 > 4 * MAX_HEAD
+    assert (True, None, 100_002) == (reader.finished, reader.error, len(reader.take()))

@@ -20,7 +20,7 @@ from idemproxy.core.message import Request
 from idemproxy.core.policy import MIB, Policy, Route
 from idemproxy.core.stamp import StampError, StampRule, stamp
 from idemproxy.proxy import digesting
-from idemproxy.proxy.digesting import HUGE, LARGE, Digesting
+from idemproxy.proxy.digesting import HUGE, LARGE, VAST, Digesting
 from tests.process.asking import eventually
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it looks for processes in /proc")
@@ -64,11 +64,17 @@ async def reader() -> AsyncIterator[Digesting]:
         pytest.param(request(document(LARGE - 1)), 0, id="small"),
         pytest.param(request(document(LARGE)), 1, id="large"),
         pytest.param(request(document(HUGE)), 1, id="huge"),
+        pytest.param(request(document(VAST)), 1, id="vast"),
         pytest.param(request(document(LARGE + 1)[:-1]), 1, id="no JSON"),
         pytest.param(request(b"a=%41&" * LARGE, FORM), 1, id="form"),
         pytest.param(request(b'--B\r\nA: b; c="d"\r\n\r\n' + b"x" * HUGE + b"\r\n--B--\r\n", PARTS), 1, id="multipart"),
         pytest.param(request(bytes(HUGE), (b"X-Type", b"none")), 1, id="bytes"),
-        pytest.param(request(gzip.compress(document(LARGE)), JSON, GZIP), 1, id="small, packed"),
+        pytest.param(request(gzip.compress(document(LARGE - 1)), JSON, GZIP), 0, id="small, packed"),
+        pytest.param(request(gzip.compress(document(LARGE)), JSON, GZIP), 1, id="large, packed"),
+        pytest.param(request(gzip.compress(os.urandom(LARGE)), JSON, GZIP), 1, id="large before it is unpacked"),
+        pytest.param(request(gzip.compress(document(LARGE))[:-9], JSON, GZIP), 0, id="packed, cut short"),
+        pytest.param(request(gzip.compress(bytes(11 * MIB)), JSON, GZIP), 0, id="packed, more than may be unpacked"),
+        pytest.param(request(document(LARGE - 1), JSON, (b"Content-Encoding", b"br")), 0, id="packed, and not to be unpacked"),
     ],
 )
 async def test_where_a_body_is_read_does_not_matter(asked: Request, processes: int, reader: Digesting) -> None:
@@ -180,6 +186,78 @@ async def test_what_is_large_does_not_wait_for_what_is_huge(reader: Digesting) -
     assert not waiting.done()
     os.kill(huge, signal.SIGCONT)
     await waiting
+
+
+@pytest.mark.parametrize(
+    "quick",
+    [
+        pytest.param(request(gzip.compress(b'{"a":1}'), JSON, GZIP), id="small"),
+        pytest.param(request(gzip.compress(document(LARGE)), JSON, GZIP), id="large"),
+        pytest.param(request(gzip.compress(document(LARGE))[:-9], JSON, GZIP), id="cut short"),
+        pytest.param(request(b"\x0b\x02\x80{}\x03", JSON, (b"Content-Encoding", b"br")), id="not to be unpacked"),
+        pytest.param(request(document(HUGE)), id="huge, not packed"),
+    ],
+)
+async def test_what_is_packed_waits_for_nothing_larger(quick: Request, reader: Digesting) -> None:
+    """While the process of the vast bodies stands still, what is less when it is unpacked is read, however it is packed."""
+    vast = request(gzip.compress(document(VAST)), JSON, GZIP)
+    await reader.fingerprint(vast, ROUTE)
+    [process] = workers()
+    os.kill(process, signal.SIGSTOP)
+    waiting = [asyncio.ensure_future(reader.fingerprint(vast, ROUTE)) for _ in range(6)]
+    try:
+        async with asyncio.timeout(20):  # it is there at once; otherwise this fails instead of standing still
+            taken = await reader.fingerprint(quick, ROUTE)
+        assert [False] * 6 == [each.done() for each in waiting]
+    finally:
+        os.kill(process, signal.SIGCONT)
+        await asyncio.gather(*waiting)
+
+    assert fingerprint(quick, FingerprintRule(), max_decoded=10 * MIB) == taken
+
+
+@pytest.mark.parametrize(
+    ("gives_way", "order"),
+    [pytest.param(MIB, "adcb", id="as it is"), pytest.param(10**18, "abcd", id="as after a while: the earlier first")],
+)
+async def test_in_a_line_the_smaller_go_first_for_a_while(
+    gives_way: int, order: str, reader: Digesting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of those that wait the smallest is next, but what comes much later than a larger one does not pass it."""
+    monkeypatch.setattr(digesting, "GIVES_WAY", gives_way)
+    await reader.fingerprint(request(document(HUGE)), ROUTE)
+    [huge] = workers()
+    os.kill(huge, signal.SIGSTOP)
+    ended: list[str] = []
+
+    async def take(name: str, size: int) -> None:
+        await reader.fingerprint(request(document(size)), ROUTE)
+        ended.append(name)
+
+    sizes = {"a": MIB, "b": VAST - 1, "c": MIB, "d": HUGE}
+    waiting = [asyncio.ensure_future(take(name, size)) for name, size in sizes.items()]
+    await asyncio.sleep(0)
+    os.kill(huge, signal.SIGCONT)
+    await asyncio.gather(*waiting)
+
+    assert list(order) == ended
+
+
+async def test_a_turn_that_is_given_up_is_the_next_ones(reader: Digesting) -> None:
+    """A client that leaves in the moment when its turn comes stops nobody behind it."""
+
+    async def take(leaves: int | None = None) -> str:
+        taken = await reader.fingerprint(request(document(HUGE)), ROUTE)
+        if leaves is not None:  # it has been called, and does not know yet
+            waiting[leaves].cancel()
+        return taken
+
+    waiting = [asyncio.ensure_future(take(leaves)) for leaves in (1, None, None)]
+    async with asyncio.timeout(20):
+        taken = await asyncio.gather(*waiting, return_exceptions=True)
+
+    assert isinstance(taken[1], asyncio.CancelledError)
+    assert [fingerprint(request(document(HUGE)), FingerprintRule(), max_decoded=MIB)] * 2 == [taken[0], taken[2]]
 
 
 async def test_a_task_whose_caller_is_gone_is_never_begun(reader: Digesting) -> None:

@@ -413,7 +413,7 @@ _OTHERS: Final = (
     ),
     Mutation(
         "absolute with our authority",
-        b"GET http://proxy.example/mutated HTTP/1.1\r\n" + HOST + b"\r\n",
+        b"GET http://proxy.example/mutated HTTP/1.1\r\nHost: proxy.example:80\r\n\r\n",
         Reading(b"GET /mutated HTTP/1.1"),
     ),
     Mutation(

@@ -6,7 +6,7 @@ import pytest
 
 from tests.wire.client import Client, ask, new_key, problem, request, status
 from tests.wire.conftest import Records
-from tests.wire.upstream import Upstream, answers
+from tests.wire.upstream import Line, Upstream, answers
 
 KIB = 1024
 
@@ -37,6 +37,43 @@ def test_a_head_over_the_limit_is_no_answer(
         assert [error] == answer.values("proxy-status")
     assert (("completed" if size < 256 * KIB else "unknown") if keyed else None) == records.phase(key)
     assert 1 == len(upstream.requests)
+
+
+@pytest.mark.parametrize("keyed", [True, False], ids=["covered", "passed through"])
+@pytest.mark.parametrize(
+    "begin", [b"0\r\nX-T: ", b"0\r\n", b"2;x="], ids=["a trailer's value", "its name", "a chunk's extension"]
+)
+def test_what_never_ends_behind_a_body_is_no_answer(
+    upstream: Upstream, port: int, records: Records, begin: bytes, *, keyed: bool
+) -> None:
+    """It is given up, the connection with it, and others are served meanwhile as if nothing were."""
+
+    def goes_on_and_on(line: Line) -> None:
+        if b" /sound" in line.request().start:
+            line.send(SOUND)
+            return
+        line.send(CHUNKED + b"2\r\nok\r\n" + begin)
+        while True:
+            line.send(b"a" * 256 * KIB)
+
+    upstream.plays(goes_on_and_on)
+    key = new_key()
+    with Client(port) as client:
+        client.send(request("POST", "/x", body=b"1", key=key if keyed else None))
+        endless = upstream.wait_for_requests(1)
+        other = ask(port, request("POST", "/sound", body=b"1", key=new_key()))
+        answer = client.message() if keyed else client.head()
+        broken_off = b"" if keyed else client.rest()
+    upstream.wait_for_end_of(upstream.lines[0])
+
+    assert (1, 200) == (len(endless), status(other))
+    if keyed:
+        assert (502, "outcome-unknown", "unknown", "after_check") == problem(answer)
+        error = b'idemproxy; error=http_response_trailer_section_size; details="outcome-unknown"'
+        assert [error] == answer.values("proxy-status")
+    else:
+        assert (200, False) == (status(answer), broken_off.endswith(b"0\r\n\r\n"))
+    assert ("unknown" if keyed else None) == records.phase(key)
 
 
 HEAD = b"HTTP/1.1 200 OK\r\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
@@ -46,6 +47,34 @@ def test_an_early_answer_reaches_a_client_that_is_still_uploading(upstream: Upst
     if not (current().upstream_tls and then == "hangs up on what it has not read" and status(answer) == 502):
         assert (413, b"big") == (status(answer), answer.body)
     assert [b"close"] == answer.values("connection")
+
+
+@pytest.mark.parametrize("how", ["passed through", "covered", "no route"])
+@pytest.mark.parametrize("framing", [f"Content-Length: {SIZE}", "Transfer-Encoding: chunked"])
+def test_the_end_of_the_connection_is_told_with_the_answer(upstream: Upstream, port: int, framing: str, how: str) -> None:
+    """A client that is silent, and waits for the end that `Connection: close` has announced, has it at once."""
+
+    def answers_early(line: Line) -> None:
+        line.request_head()
+        line.send(TOO_LARGE)
+        line.wait_for_end()
+
+    upstream.plays(answers_early)
+    fields = {"passed through": (), "covered": ("Host: small", "Expect: 100-continue"), "no route": ()}[how]
+    path = "/_idemproxy/none" if how == "no route" else "/file"
+    with Client(port) as client:
+        client.send(request("PUT", path, framing, *fields, key=new_key() if how == "covered" else None))
+        if how == "covered" and framing.startswith("Transfer"):
+            client.until(b"\r\n\r\n")
+            client.send(b"800\r\n" + bytes(0x800) + b"\r\n")
+        answer = client.message()
+        started = time.monotonic()
+        ended = client.ended()
+        waited = time.monotonic() - started
+
+    assert (404 if how == "no route" else 413) == status(answer)
+    assert ([b"close"], True) == (answer.values("connection"), ended)
+    assert waited < 2
 
 
 @pytest.mark.parametrize("then", ["hangs up", "hangs up on what it has not read"])

@@ -101,10 +101,12 @@ def test_a_prefix_goes_however_it_is_spelled(
         f"https://me:{SECRET}@api.example:8443/x?y#z",
         f"me:{SECRET}@api.example:443",
         f"http://me:{SECRET}@[::1/x",
+        f"/x#{SECRET}",
+        f"//me:{SECRET}@api.example#x",
     ],
 )
 def test_credentials_in_a_target_leave_no_trace(upstream: Upstream, prefixed: Watched, target: str) -> None:
-    """A target that is no path is refused, and neither log holds any of it."""
+    """A target that is no path, or has more than path and query, is refused, and neither log holds any of it."""
     upstream.plays(answers(OK))
     last = f"/last/{new_key()}"
 
@@ -115,3 +117,57 @@ def test_credentials_in_a_target_leave_no_trace(upstream: Upstream, prefixed: Wa
     assert (BAD, []) == (problem(answer), upstream.lines[:-1])
     assert SECRET not in prefixed.log.read_text()
     assert SECRET not in "".join(prefixed.program.told)
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "fields"),
+    [
+        ("GET", "/x", ("X-Request-Id: {key}",)),
+        ("POST", "/x", ("X-Request-Id: {key}",)),
+        ("POST", "/x", ("X-Request-Id: 1, {key}", "X-Request-Id: 2")),
+        ("POST", "/x", ("Idempotency-Key: other",)),
+        ("PUT", "/orders/{key}", ()),
+        ("GET", "/orders/{key}", ()),
+        ("PUT", "/{key}/{key}.json?{key}", ()),
+        ("GET", "/_idemproxy/keys/{key}", ()),
+        ("GET", "//me:{key}@api.example/x", ()),
+        ("PUT", "/nowhere/{key}", ("Host: b/d",)),
+    ],
+)
+@pytest.mark.parametrize("spelling", ["{}", '"{}"'], ids=["bare", "quoted"])
+def test_the_plain_key_leaves_no_trace(
+    upstream: Upstream, prefixed: Watched, method: str, target: str, fields: tuple[str, ...], spelling: str
+) -> None:
+    """Of a write or a read, forwarded or refused: neither log holds it, wherever else in the request it stands."""
+    upstream.plays(answers(OK))
+    key, last = new_key(), f"/last/{new_key()}"
+
+    said = [field.replace("{key}", key) for field in fields]
+    ask(prefixed.port, request(method, target.replace("{key}", key), *said, body=b"1", key=spelling.format(key)))
+    ask(prefixed.port, request("GET", last))
+    prefixed.told(last)
+
+    assert key not in prefixed.log.read_text()
+    assert key not in "".join(prefixed.program.told)
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "expected"),
+    [
+        ("{}", "{}", None),
+        (r'"{}\"x"', r"{}\"x", None),
+        (r'"{}\"x"', '{}"x', None),
+        ("{}", "other", "other"),
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_request_id_that_tells_the_key_is_left_out(
+    upstream: Upstream, prefixed: Watched, method: str, key: str, name: str, expected: str | None
+) -> None:
+    """Also of a read, for which the key is nothing, and also where the key is quoted and has escapes."""
+    upstream.plays(answers(OK))
+    path, secret = f"/{new_key()}", new_key()
+
+    ask(prefixed.port, request(method, path, f"X-Request-Id: {name.format(secret)}", body=b"1", key=key.format(secret)))
+
+    assert [expected] == [line.get("request_id") for line in prefixed.told(path)]

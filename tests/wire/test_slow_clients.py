@@ -233,7 +233,7 @@ def test_a_body_that_drips_through_is_broken_off(upstream: Upstream, port: int) 
     (line,) = upstream.wait_for_lines(1)
     upstream.wait_for_end_of(line)
 
-    assert (502, "outcome-unknown", "unknown", "after_check") == problem(answer)
+    assert (408, "outcome-unknown", "unknown", "after_check") == problem(answer)
     assert "the client did not send the whole of its body" in json.loads(answer.body)["detail"]
     assert IMPATIENCE <= waited < 10 * IMPATIENCE
     assert [] == upstream.requests

@@ -6,6 +6,7 @@ import json
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -19,7 +20,7 @@ SIZE = 96 * MIB
 """Much more than two sockets hold."""
 IDLE = 0.5
 DROPPED = (408, "bad-request", "no", "new_key")
-UNKNOWN = (502, "outcome-unknown", "unknown", "after_check")
+UNKNOWN = (408, "outcome-unknown", "unknown", "after_check")
 HAPPENED = (409, "response-unavailable", "yes", "never")
 
 
@@ -30,10 +31,12 @@ def impatient(scripted: Upstream) -> Iterator[Watched]:
     settings = {
         "upstreams": {
             "one": {"url": scripted.url, "max_connections": 1, "timeouts": {**long, "idle": f"{round(IDLE * 1000)}ms"}},
+            "quiet": {"url": scripted.url, "timeouts": {**long, "idle": f"{round(IDLE * 1000)}ms"}},
             "quick": {"url": scripted.url, "timeouts": {**long, "first_byte": "200ms", "idle": "8s"}},
         },
         "routes": [
             {"name": "quick", "match": {"host": "quick"}, "upstream": "quick"},
+            {"name": "kept", "match": {"host": "kept"}, "upstream": "quiet", "max_stored_body": "4MiB"},
             {"name": "one", "upstream": "one", "max_stored_body": "1KiB"},
         ],
     }
@@ -101,6 +104,50 @@ def test_a_client_that_stops_reading_gives_its_connection_back(upstream: Upstrea
     assert waited >= IDLE
     assert [(499, "read" if method == "GET" else "bypassed")] == _statuses(impatient, path, 1)
     assert was_reset
+
+
+@pytest.mark.parametrize("path", ["/steady/kept", "/steady/streamed", "/steady/passed"])
+def test_a_slow_reader_that_goes_on_reading_gets_it_all(upstream: Upstream, impatient: Watched, path: str) -> None:
+    """Time alone ends nothing: an answer that is taken steadily may take many times as long as a silence may."""
+    size, seconds = 2 * MIB, 4 * IDLE
+
+    def gives(line: Line) -> None:
+        line.request()
+        line.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size)
+        line.send(bytes(size))
+        line.wait_for_end()
+
+    upstream.plays(gives)
+    host = "Host: kept" if path.endswith("kept") else "Host: x"
+    with _stops_reading(impatient.port) as client:
+        client.send(request("POST", path, host, body=b"1", key=None if path.endswith("passed") else new_key()))
+        head = client.head()
+        started = time.monotonic()
+        taken = 0
+        while taken < size:
+            taken += len(client.exactly(min(16 * 1024, size - taken)))
+            time.sleep(max(0.0, started + seconds * taken / size - time.monotonic()))
+
+    assert (200, size) == (status(head), taken)
+
+
+@pytest.mark.parametrize("keyed", [True, False], ids=["covered", "passed through"])
+def test_a_client_that_asks_again_and_again_and_reads_nothing_is_given_up(
+    upstream: Upstream, impatient: Watched, *, keyed: bool
+) -> None:
+    """Small answers, too, wait for their client when many of them are there, and then its patience counts."""
+    upstream.plays(answers(b"HTTP/1.1 200 OK\r\nContent-Length: 20000\r\n\r\n" + bytes(20_000)))
+    path = f"/again/{keyed}"
+    with _stops_reading(impatient.port) as client:
+        with suppress(OSError):  # it is given up before it has asked all that
+            client.send(request("POST", path, "Host: kept", body=b"", key=new_key() if keyed else None) * 20_000)
+            client.silent(10 * IDLE)
+        was_reset = _is_reset(client)
+    [*lines, last] = impatient.told(path)
+
+    assert was_reset
+    assert len(lines) < 1000
+    assert (499, {200}) == (last["status"], {line["status"] for line in lines})
 
 
 def test_a_stalled_upload_is_refused_and_leaves_nothing(upstream: Upstream, impatient: Watched) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.wire.client import Client, ask, new_key, outcome, problem, request, status
+from tests.wire.combination import current
 from tests.wire.upstream import Upstream, answers
 from tests.wire.watched import Watched, watched
 
@@ -38,6 +39,13 @@ def _sent(upstream: Upstream, port: int, data: bytes) -> bytes:
     return arrived.start.split(b" ")[1]
 
 
+def _here(text: str) -> str:
+    """The text with `own`, the scheme of the listener, its `port`, and the `other` ones, of which Host says nothing."""
+    plain, tls = ("http", "80"), ("https", "443")
+    (own, port), (other, other_port) = (tls, plain) if current().client_tls else (plain, tls)
+    return text.format(own=own, OWN=own.upper(), port=port, other=other, other_port=other_port)
+
+
 def _key(*, keyed: bool) -> str | None:
     return new_key() if keyed else None
 
@@ -46,26 +54,26 @@ def _key(*, keyed: bool) -> str | None:
 @pytest.mark.parametrize(
     ("target", "host", "path"),
     [
-        ("http://me.example/x", "me.example", "/x"),
-        ("http://me.example/%7E/../a//b?c=%2f&d", "me.example", "/%7E/../a//b?c=%2f&d"),
-        ("HTTP://ME.example:80/x", "me.EXAMPLE", "/x"),
-        ("http://me.example/x", "me.example:80", "/x"),
-        ("https://me.example:443/x", "me.example", "/x"),
-        ("https://me.example/x", "me.example:443", "/x"),
+        ("{own}://me.example/x", "me.example", "/x"),
+        ("{own}://me.example/%7E/../a//b?c=%2f&d", "me.example", "/%7E/../a//b?c=%2f&d"),
+        ("{OWN}://ME.example:{port}/x", "me.EXAMPLE", "/x"),
+        ("{own}://me.example/x", "me.example:{port}", "/x"),
+        ("{other}://me.example:{port}/x", "me.example", "/x"),
+        ("{other}://me.example/x", "me.example:{other_port}", "/x"),
         ("http://me.example:8080/x", "me.example:8080", "/x"),
-        ("http://me.example:/x", "me.example", "/x"),
+        ("{own}://me.example:/x", "me.example", "/x"),
         ("http://[::1]:8080/x", "[::1]:8080", "/x"),
-        ("http://me.example", "me.example", "/"),
-        ("http://me.example?q=1", "me.example", "/?q=1"),
-        ("http://me.example//other.example/x", "me.example", "//other.example/x"),
-        ("http://me.example/http://other.example/", "me.example", "/http://other.example/"),
+        ("{own}://me.example", "me.example", "/"),
+        ("{own}://me.example?q=1", "me.example", "/?q=1"),
+        ("{own}://me.example//other.example/x", "me.example", "//other.example/x"),
+        ("{own}://me.example/http://other.example/", "me.example", "/http://other.example/"),
     ],
 )
 def test_an_absolute_target_is_its_path(upstream: Upstream, port: int, target: str, host: str, path: str, *, keyed: bool) -> None:
     """Where it names the server that Host names, the request is the one with the path alone, byte for byte."""
-    sent = _sent(upstream, port, request("POST", target, f"Host: {host}", body=b"1", key=_key(keyed=keyed)))
+    asked = request("POST", _here(target), f"Host: {_here(host)}", body=b"1", key=_key(keyed=keyed))
 
-    assert path.encode() == sent
+    assert path.encode() == _sent(upstream, port, asked)
 
 
 def test_both_forms_are_one_operation(upstream: Upstream, port: int) -> None:
@@ -73,7 +81,7 @@ def test_both_forms_are_one_operation(upstream: Upstream, port: int) -> None:
     upstream.plays(answers(OK))
     key = new_key()
     first = ask(port, request("POST", "/x?y", "Host: me.example", body=b"1", key=key))
-    again = ask(port, request("POST", "http://me.example/x?y", "Host: me.example", body=b"1", key=key))
+    again = ask(port, request("POST", _here("{own}://me.example/x?y"), "Host: me.example", body=b"1", key=key))
 
     assert ["executed", "replayed"] == [outcome(first), outcome(again)]
     assert 1 == len(upstream.requests)
@@ -83,25 +91,28 @@ def test_both_forms_are_one_operation(upstream: Upstream, port: int) -> None:
 @pytest.mark.parametrize(
     ("target", "lines"),
     [
-        ("http://other.example/x", ["Host: me.example"]),
-        ("http://me.example:8080/x", ["Host: me.example"]),
-        ("http://me.example/x", ["Host: me.example:8080"]),
-        ("https://me.example:80/x", ["Host: me.example"]),
-        ("http://me.example.evil.example/x", ["Host: me.example"]),
-        ("http://me@me.example/x", ["Host: me.example"]),
-        ("http://me:secret@me.example/x", ["Host: me.example"]),
-        ("http://me.example%2fevil/x", ["Host: me.example"]),
-        ("http://me.example\\@evil.example/x", ["Host: me.example"]),
-        ("http://:80/x", ["Host: me.example"]),
+        ("{own}://other.example/x", ["Host: me.example"]),
+        ("{own}://me.example:8080/x", ["Host: me.example"]),
+        ("{own}://me.example/x", ["Host: me.example:8080"]),
+        ("{other}://me.example/x", ["Host: me.example"]),
+        ("{other}://me.example:{other_port}/x", ["Host: me.example"]),
+        ("{own}://me.example:{other_port}/x", ["Host: me.example"]),
+        ("{own}://me.example/x", ["Host: me.example:{other_port}"]),
+        ("{own}://me.example.evil.example/x", ["Host: me.example"]),
+        ("{own}://me@me.example/x", ["Host: me.example"]),
+        ("{own}://me:secret@me.example/x", ["Host: me.example"]),
+        ("{own}://me.example%2fevil/x", ["Host: me.example"]),
+        ("{own}://me.example\\@evil.example/x", ["Host: me.example"]),
+        ("{own}://:80/x", ["Host: me.example"]),
         ("ftp://me.example/x", ["Host: me.example"]),
         ("me.example/x", ["Host: me.example"]),
         ("http:/me.example/x", ["Host: me.example"]),
-        ("http:///x", ["Host: me.example"]),
+        ("{own}:///x", ["Host: me.example"]),
         ("*", ["Host: me.example"]),
         ("x", ["Host: me.example"]),
         ("?x", ["Host: me.example"]),
         ("/x#y", ["Host: me.example"]),
-        ("http://me.example#y", ["Host: me.example"]),
+        ("{own}://me.example#y", ["Host: me.example"]),
     ],
 )
 def test_what_names_another_server_or_none_is_refused(
@@ -110,7 +121,7 @@ def test_what_names_another_server_or_none_is_refused(
     """This is no forward proxy, and no place to find out how somebody else would read such a target."""
     upstream.plays(answers(OK))
     with Client(port) as client:
-        client.send(request("POST", target, *lines, body=b"1", key=_key(keyed=keyed)))
+        client.send(request("POST", _here(target), *map(_here, lines), body=b"1", key=_key(keyed=keyed)))
         answer = client.message()
 
     assert (BAD, "refused", [b"close"]) == (problem(answer), outcome(answer), answer.values("connection"))
@@ -118,10 +129,10 @@ def test_what_names_another_server_or_none_is_refused(
 
 
 @HOW
-@pytest.mark.parametrize("target", ["*", "http://me.example"])
+@pytest.mark.parametrize("target", ["*", "{own}://me.example"])
 def test_what_asks_about_a_server_is_refused(upstream: Upstream, port: int, target: str, *, keyed: bool) -> None:
     """`OPTIONS *`, and the absolute target that stands for it (RFC 9112, section 3.2.4), do not become a question about `/`."""
-    answer = ask(port, request("OPTIONS", target, "Host: me.example", key=_key(keyed=keyed)))
+    answer = ask(port, request("OPTIONS", _here(target), "Host: me.example", key=_key(keyed=keyed)))
 
     assert (BAD, [b"close"]) == (problem(answer), answer.values("connection"))
     assert [] == upstream.lines
@@ -151,7 +162,7 @@ def test_no_path_changes_the_upstream(
 
 def test_an_absolute_target_is_routed_and_told_as_its_path(upstream: Upstream, routed: Watched) -> None:
     """The route's host and path are those of the target, and the access log has the path alone."""
-    sent = _sent(upstream, routed.port, request("GET", "http://own.example/a/told?q=1", "Host: own.example"))
+    sent = _sent(upstream, routed.port, request("GET", _here("{own}://own.example/a/told?q=1"), "Host: own.example"))
     (told,) = routed.told("/a/told")
 
     assert (b"/base/told?q=1", "own") == (sent, told["route"])

@@ -216,3 +216,55 @@ def test_a_handshake_that_hangs_is_ended(combination: Combination, monkeypatch: 
     with scratch() as directory, asyncio.Runner(loop_factory=factory) as runner:
         pair = write_pair(authority().issue_cert("localhost"), directory, "mine")
         assert [b"", b""] == runner.run(main(ListenerTls(**pair)))
+
+
+def _hello(name: bytes) -> bytes:
+    """The first words of a client that asks for a server by this name, whatever it is."""
+    stand_in, outgoing = "x" * len(name), ssl.MemoryBIO()
+    greeting = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname=stand_in)
+    with pytest.raises(ssl.SSLWantReadError):
+        greeting.do_handshake()
+    return outgoing.read().replace(stand_in.encode(), name)
+
+
+@pytest.mark.parametrize("name", [b"\xe9" * 40, b"\xff.example", b"a\x00b.example", b"under_score.example", b"192.0.2.1"])
+def test_a_name_that_no_server_has_is_nobodys_business(served: Served, name: bytes) -> None:
+    """Whatever a client asks for (SNI), it is answered within TLS, the log has no line of it, and the next client is served."""
+    with closing(served.connect()) as sock:
+        sock.sendall(_hello(name))
+        heard = sock.recv(1)
+
+    expected = {b"\x16", b"\x15", b""}  # the server's part of the handshake, an alert, or an end
+    assert (True, True) == (heard in expected, served.serves())
+
+
+def test_a_goodbye_is_heard_behind_what_waited(combination: Combination) -> None:
+    """What a client says in a tunnel, faster than the upstream reads, and its goodbye behind that, arrive whole."""
+    said, arrived = bytes(range(256)) * 20_000, []
+
+    def play(sock: socket.socket) -> None:
+        stream = ByteStream(sock)
+        stream.message()
+        stream.send(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+        arrived.append(b"".join(iter(lambda: sock.recv(256), b"")))  # more slowly than it is said
+
+    with ExitStack() as stack:
+        directory, api = stack.enter_context(scratch()), stack.enter_context(peers(api=play))["api"]
+        settings = {
+            "tls": write_pair(authority().issue_cert("localhost"), directory, "mine"),
+            "upstreams": {"api": {"url": f"http://127.0.0.1:{api.port}"}},
+            "store": {"url": f"sqlite:///{directory}/records.db"},
+        }
+        with using(ALL[f"plain-plain-{combination.loop}"]):
+            program = stack.enter_context(wired(settings))
+        authority().cert_pem.write_to_path(directory / "trusted.pem")
+        served = Served(program, directory / "trusted.pem")
+        for _ in range(5):
+            with served.context().wrap_socket(served.connect(), server_hostname="localhost") as sock:
+                client = ByteStream(sock)
+                client.send(request("GET", "/", "Connection: Upgrade", "Upgrade: websocket"))
+                assert 101 == status(client.head())
+                client.send(said)
+                sock.unwrap()
+
+    assert [True] * 5 == [said == whole for whole in arrived]

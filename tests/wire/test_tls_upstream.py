@@ -23,6 +23,8 @@ from tests.wire.peer import OK, Peer, answering, authority, connections_to, cont
 A_WHILE = 5.0
 """Seconds; the peers themselves hang up after ten."""
 
+LONG = bytes(range(256)) * 20_000
+
 
 @dataclass(frozen=True)
 class Secured:
@@ -80,6 +82,11 @@ def _speaking_plainly(sock: socket.socket) -> None:
     sock.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
 
 
+def _leaving(sock: socket.socket) -> None:
+    """Hang up in order, having read what the client said."""
+    sock.recv(1 << 16)
+
+
 def _hanging(sock: socket.socket) -> None:
     while sock.recv(1 << 16):
         pass
@@ -100,6 +107,22 @@ def _cut(stream: ByteStream) -> None:
 def _closed(stream: ByteStream) -> None:
     """As `_half`, and TLS ends, and then the connection."""
     _half(stream)
+    assert isinstance(stream.sock, ssl.SSLSocket)
+    stream.sock.unwrap()
+
+
+def _long(stream: ByteStream) -> None:
+    """An answer that fills every buffer on the way, ended by TLS; the connection ends when the proxy has said goodbye too."""
+    stream.message()
+    stream.send(b"HTTP/1.1 200 OK\r\n\r\n" + LONG)
+    assert isinstance(stream.sock, ssl.SSLSocket)
+    stream.sock.unwrap()
+
+
+def _long_tunnel(stream: ByteStream) -> None:
+    """As `_long`, of another protocol."""
+    stream.message()
+    stream.send(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n" + LONG)
     assert isinstance(stream.sock, ssl.SSLSocket)
     stream.sock.unwrap()
 
@@ -130,6 +153,7 @@ PLAYS = {
     "old": over_tls(_old(), answering),
     "plain": _speaking_plainly,
     "closing": lambda sock: sock.close(),
+    "leaving": _leaving,
     "hanging": _hanging,
     "mutual": over_tls(_asking_for_a_certificate(ssl.TLSVersion.TLSv1_3), answering),
     "late": over_tls(_asking_for_a_certificate(ssl.TLSVersion.TLSv1_3), answering),
@@ -137,6 +161,8 @@ PLAYS = {
     "cut": over_tls(context_of("localhost"), _cut),
     "closed": over_tls(context_of("localhost"), _closed),
     "reset": over_tls(context_of("localhost"), _reset),
+    "long": over_tls(context_of("localhost"), _long),
+    "tunnel": over_tls(context_of("localhost"), _long_tunnel),
     "brief": over_tls(context_of("localhost"), _one_answer),
 }
 
@@ -202,7 +228,8 @@ def test_a_name_is_asked_for_and_an_address_is_not(secured: Secured) -> None:
         ),
         ("old", 502, "tls_protocol_error", "no TLS with {}: "),
         ("plain", 502, "tls_protocol_error", "no TLS with {}: WRONG_VERSION_NUMBER"),
-        ("closing", 502, "destination_unavailable", "no connection to {}: "),
+        ("closing", 502, "destination_unavailable", ""),  # FIN or RST, as it comes
+        ("leaving", 502, "destination_unavailable", "{} closed the connection during the TLS handshake: retry"),
         ("hanging", 504, "connection_timeout", "no connection to {} within 0.3 s"),
         ("early", 502, "tls_protocol_error", "no TLS with {}: "),
     ],
@@ -246,6 +273,16 @@ def test_an_answer_that_ends_with_tls_is_whole(secured: Secured) -> None:
     assert [(200, "executed", b"half"), (200, "replayed", b"half")] == [(status(one), outcome(one), one.body) for one in found]
 
 
+def test_a_goodbye_is_heard_behind_what_waited(secured: Secured) -> None:
+    """Ten long answers and tunnels, whose reading is paused on the way: all whole, and the goodbye is returned."""
+    for _ in range(5):
+        answer = ask(secured.program.port, secured.write("long", new_key()))
+        assert (200, "executed", True) == (status(answer), outcome(answer), LONG == answer.body)
+        with Client(secured.program.port) as client:
+            client.send(request("GET", "/", "Host: tunnel", "Connection: Upgrade", "Upgrade: websocket"))
+            assert (101, True) == (status(client.head()), LONG == client.rest())
+
+
 @pytest.mark.parametrize("host", ["cut", "reset"])
 def test_an_answer_that_is_cut_beneath_tls_is_unknown(secured: Secured, host: str) -> None:
     """Whoever sits on the way can end a connection, but not TLS: such an end delimits nothing (a truncation attack)."""
@@ -278,7 +315,7 @@ def test_a_kept_connection_that_the_upstream_has_ended_is_not_used(secured: Secu
 
 def test_no_handshake_that_fails_leaves_a_socket_behind(secured: Secured) -> None:
     """What was opened is closed, also when the time is over."""
-    failing = ("expired", "misnamed", "stranger", "old", "plain", "closing", "hanging", "early", "late")
+    failing = ("expired", "misnamed", "stranger", "old", "plain", "closing", "leaving", "hanging", "early", "late")
 
     for host in failing:
         ask(secured.program.port, secured.write(host, new_key()))

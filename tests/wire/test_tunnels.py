@@ -327,6 +327,38 @@ def test_an_upgrade_with_a_key_is_refused(upstream: Upstream, port: int, records
     assert records.phase(key) is None
 
 
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize(
+    ("framing", "body"), [("Content-Length: 2", b"ok"), ("Transfer-Encoding: chunked", b"2\r\nok\r\n0\r\n\r\n")]
+)
+def test_an_upgrade_with_a_key_and_a_body_is_refused(
+    upstream: Upstream, port: int, records: Records, method: str, framing: str, body: bytes
+) -> None:
+    """It is no less an upgrade for its body, although one without a key is forwarded as an ordinary request then."""
+    upstream.plays(answers(OK))
+    key = new_key()
+
+    unnamed = ask(port, request(method, "/chat", *UPGRADE, framing) + body)
+    forwarded = list(upstream.requests)
+    named = ask(port, request(method, "/chat", *UPGRADE, framing, key=key) + body)
+
+    assert (200, [(b"ok", [])]) == (status(unnamed), [(arrived.body, arrived.values("upgrade")) for arrived in forwarded])
+    assert (400, "bad-request", "no", "new_key") == problem(named)
+    assert forwarded == upstream.requests
+    assert records.phase(key) is None
+
+
+def test_an_offer_of_another_http_with_a_key_is_an_ordinary_request(upstream: Upstream, port: int, records: Records) -> None:
+    """h2c, which some clients offer with every request, is dropped, and the request with its key is covered."""
+    upstream.plays(answers(OK))
+    key = new_key()
+
+    answer = ask(port, request("POST", "/x", "Connection: Upgrade", "Upgrade: h2c", body=b"1", key=key))
+
+    assert (200, "executed", "completed") == (status(answer), outcome(answer), records.phase(key))
+    assert [[]] == [arrived.values("upgrade") for arrived in upstream.requests]
+
+
 @pytest.fixture
 def watched_proxy(upstream: Upstream) -> Iterator[Watched]:
     """A proxy of the test's own with one connection to its upstream, and an access log."""

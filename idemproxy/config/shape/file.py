@@ -45,7 +45,7 @@ class DurabilityShape(Shape):
     """What must hold in Redis before a claim is granted, and before an answer counts as recorded."""
 
     replicas: Annotated[int, Field(ge=0, le=10)] = 0
-    """How many replicas must have the write (WAIT). With one or more, no failover to them forgets an operation."""
+    """How many replicas must have the write (WAIT). Set to as many as the primary has, no failover forgets an operation."""
     aof: bool = False
     """Whether the write must be on disk, on the server and on these replicas (WAITAOF; Redis 7.2, Valkey)."""
     timeout: Annotated[str, checked(units.confirmation_seconds), DURATION] = "500ms"

@@ -11,9 +11,9 @@ Version 1 is `v1:` and the SHA-256, in base64url without padding, of seven netst
 7. the body in that form.
 
 Nothing else of the request enters. A Content-Encoding is undone only for this: a gzip header holds a time stamp, and compressors
-differ, so the same content seldom has the same encoded bytes on a second try. A body that is not well formed for its type is
-compared as bytes, which can only make two requests differ that might be called the same, never the reverse. What is written here
-must not change under this version: a store may hold fingerprints from before.
+differ, so the same content seldom has the same encoded bytes on a second try. A body that is not well formed for its type, or is
+JSON with a `charset` other than UTF-8, is compared as bytes, which can only make two requests differ that might be called the
+same, never the reverse. What is written here must not change under this version: a store may hold fingerprints from before.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ from idemproxy.core.fingerprint.form import canonical_form
 from idemproxy.core.fingerprint.frame import framed, framed_list
 from idemproxy.core.fingerprint.json_form import canonical_json
 from idemproxy.core.fingerprint.multipart import canonical_multipart
-from idemproxy.core.fingerprint.parameters import essence
+from idemproxy.core.fingerprint.parameters import essence, parameters
 from idemproxy.core.fingerprint.rule import FingerprintRule, selection
 from idemproxy.core.message import Request, field_values
+
+_UTF8 = frozenset({b"utf-8", b"utf8"})
 
 
 def fingerprint(request: Request, rule: FingerprintRule, *, max_decoded: int) -> str:
@@ -84,8 +86,19 @@ def _canonical(body: bytes, rule: FingerprintRule, content_types: list[bytes]) -
         case b"application/x-www-form-urlencoded":
             return b"form", canonical_form(body)
         case kind if kind == b"application/json" or kind.endswith(b"+json"):
-            return canonical_json(body, selection(rule))
+            return canonical_json(body, selection(rule)) if _is_utf8(body, content_types[0]) else (b"json", None)
         case kind if kind.startswith(b"multipart/"):
             return b"multipart", canonical_multipart(body, content_types[0])
         case _:
             return b"bytes", None
+
+
+def _is_utf8(body: bytes, content_type: bytes) -> bool:
+    """Whether nothing says that the text is in another character set.
+
+    JSON is UTF-8 and its types have no such parameter (RFC 8259, sections 8.1 and 11), but there are servers that heed one; in
+    another set two texts may differ that are the same in UTF-8. It is another too where the parameters cannot be read.
+    """
+    found = parameters(content_type)
+    charset = b"" if found is None else found.get(b"charset", b"utf-8").lower()
+    return charset in _UTF8 or (charset == b"us-ascii" and body.isascii())

@@ -1,0 +1,67 @@
+"""What of a request's target may stand in a log: never a plain key, nor credentials, nor what stands behind the path."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from contextlib import suppress
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+from idemproxy.core.key import KeyInvalidError, KeyRule, KeySource, find_key
+from idemproxy.core.message import Fields
+from idemproxy.core.policy import comparable_path
+
+_WORKFLOW: Final = KeyRule(sources=frozenset({KeySource.WORKFLOW}))
+_KEYS: Final = b"/_idemproxy/keys/"
+
+_ESCAPED = re.compile(rb'\\(["\\])')
+_TO_ESCAPE = re.compile(rb'["\\]')
+_BEHIND_PATH = re.compile(rb"[?#]")
+_USERINFO = re.compile(rb"((?:/|%2f){2})(?:(?!/|%2f).)*(?:@|%40)", re.IGNORECASE | re.DOTALL)
+_PIECE = re.compile(rb"%[0-9a-f]{2}|.", re.IGNORECASE | re.DOTALL)
+
+
+def plain_keys(fields: Fields, names: Collection[bytes]) -> frozenset[bytes]:
+    """Every key that a request may have, valid or not, in every spelling in which it can stand somewhere else.
+
+    `names`: the fields, in lower case, that hold keys. A quoted key stands there as it was sent, and without its escapes.
+    """
+    keys: set[bytes] = set()
+    for value in (value for name, value in fields if name.lower() in names):
+        inner = value.removeprefix(b'"').removesuffix(b'"')
+        bare = _ESCAPED.sub(rb"\1", inner)
+        keys |= {inner, bare, _TO_ESCAPE.sub(rb"\\\g<0>", bare)}
+    with suppress(KeyInvalidError):
+        keys.add((find_key(fields, _WORKFLOW) or "").encode("ascii"))
+    return frozenset(keys - {b""})
+
+
+def tells(text: bytes, keys: Collection[bytes]) -> bool:
+    """Whether a text holds one of the keys, as it stands or percent-encoded."""
+    plain = unquote_to_bytes(text)
+    return any(key in text or key in plain for key in keys)
+
+
+def visible_path(target: bytes, keys: Collection[bytes]) -> bytes:
+    """The path of a target, with `*` for a key, also one that is asked for, and for credentials; `-` where it is no path."""
+    path = _BEHIND_PATH.split(target, maxsplit=1)[0]
+    if not path.startswith(b"/"):
+        return b"-"  # it may hold credentials
+    if comparable_path(path).startswith(_KEYS):
+        return _KEYS + b"*"
+    return _without_keys(_USERINFO.sub(rb"\1*@", path), sorted(keys, key=len, reverse=True))
+
+
+def _without_keys(path: bytes, longest_first: list[bytes]) -> bytes:
+    for key in longest_first:
+        path = path.replace(key, b"*")
+    if not longest_first or b"%" not in path:
+        return path
+    pieces, plain = _PIECE.findall(path), unquote_to_bytes(path)  # a byte for each piece
+    for key in longest_first:
+        at = plain.find(key)
+        while at >= 0:
+            pieces[at : at + len(key)] = [b"*", *[b""] * (len(key) - 1)]
+            at = plain.find(key, at + len(key))
+    return b"".join(pieces)
