@@ -34,8 +34,8 @@ class Result(StrEnum):
 class Observation:
     """The facts of one finished request. `seconds` from the request's head to the reply's last byte handed over.
 
-    `status` is what the client got (499 when it left before), `path` the raw path without its query, `waited` the seconds spent
-    waiting for another request with the same key, `attempt_seconds` those spent in the attempt; `result` is None
+    `status` is what the client got (499 when it left before), `path` the raw path as core.visible shows it, `waited` the seconds
+    spent waiting for another request with the same key, `attempt_seconds` those spent in the attempt; `result` is None
     where nothing was forwarded under a claim. `request_id` is its `X-Request-Id`, at most 128 visible ASCII characters, or None.
     """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
@@ -45,11 +45,9 @@ class Visit:
     """What is known of one request while it is here."""
 
     method: str
-    keys: frozenset[bytes] = field(repr=False)
-    """What the request's line of the log must not hold."""
-    path: str
     content: StreamReader
     started: float
+    path: str = "-"
     route: str = "-"
     outcome: Outcome = Outcome.REFUSED
     """What the request has come to if its client leaves now."""
@@ -76,6 +74,7 @@ class Listener:
     ) -> None:
         self._routes = routes
         self._key_fields = frozenset({KeyRule().header, *(route.policy.key.header for route in routes)})
+        """Where a key may stand, as far as is known without a route."""
         self._pools = pools
         self._exchange = exchange
         self._observe = observe
@@ -93,9 +92,7 @@ class Listener:
 
     async def handle(self, http: web.BaseRequest) -> web.StreamResponse:
         """One request, from its head to the last byte of its reply."""
-        keys = plain_keys(http.raw_headers, self._key_fields)
-        path = _visible(http.raw_path.encode("utf-8", "surrogateescape"), keys)
-        visit = Visit(http.method, keys, path, http.content, perf_counter())
+        visit = Visit(http.method, http.content, perf_counter())
         self.active += 1
         try:
             return await self._visit(http, visit)
@@ -135,19 +132,22 @@ class Listener:
             tunnel.close()
 
     def _arrive(self, http: web.BaseRequest, visit: Visit) -> Passing | Covered:
-        if self.draining:
-            detail = "This proxy is shutting down, so nothing was sent: retry with the same key."
-            raise RefusedError(problem(Slug.DRAINING, detail, retry_after=1), close=True)
         arrival = arrival_of(http, self._trusted)
         try:
+            if self.draining:
+                detail = "This proxy is shutting down, so nothing was sent: retry with the same key."
+                raise RefusedError(problem(Slug.DRAINING, detail, retry_after=1), close=True)  # noqa: TRY301 - logged as others
             arrived = arrive(http, arrival, self._routes, self._secret)
         except RefusedError as exc:
             visit.route = exc.route
+            target = http.raw_path.encode("utf-8", "surrogateescape")
+            visit.path = _visible(target, plain_keys(http.raw_headers, self._key_fields))
             raise
+        keys = plain_keys(http.raw_headers, {arrived.route.policy.key.header})
         visit.route = arrived.route.name
-        visit.path = _visible(arrived.request.target, visit.keys)
+        visit.path = _visible(arrived.request.target, keys)
         visit.patience = self._pools[arrived.route.upstream].upstream.timeouts.idle
-        visit.request_id = request_id_of(arrived.request, arrived.route, arrival, visit.keys)
+        visit.request_id = request_id_of(arrived.request, arrived.route, arrival, keys)
         if isinstance(arrived, Passing):
             visit.outcome = arrived.outcome
         return arrived

@@ -430,7 +430,7 @@ MISSING = {
     ("RouteShape", "name"): "routes: [{upstream: a}]\n",
     ("RouteShape", "upstream"): "routes: [{name: r}]\n",
     ("ProbeShape", "get"): "routes: [{name: r, upstream: a, on_unknown: probe, probe: {found: x}}]\n",
-    ("ProbeShape", "found"): "routes: [{name: r, upstream: a, on_unknown: probe, probe: {get: '/x?{a}', from_request: {a: b}}}]\n",
+    ("ProbeShape", "found"): "routes: [{name: r, upstream: a, on_unknown: probe, probe: {get: '/{a}', from_request: {a: b}}}]\n",
 }
 
 

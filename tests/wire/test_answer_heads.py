@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from tests.wire.client import Client, ask, new_key, problem, request, status
@@ -63,7 +65,8 @@ def test_what_never_ends_behind_a_body_is_no_answer(
         endless = upstream.wait_for_requests(1)
         other = ask(port, request("POST", "/sound", body=b"1", key=new_key()))
         answer = client.message() if keyed else client.head()
-        broken_off = b"" if keyed else client.rest()
+        with suppress(ConnectionResetError):
+            assert keyed or client.rest()
     upstream.wait_for_end_of(upstream.lines[0])
 
     assert (1, 200) == (len(endless), status(other))
@@ -72,7 +75,7 @@ def test_what_never_ends_behind_a_body_is_no_answer(
         error = b'idemproxy; error=http_response_trailer_section_size; details="outcome-unknown"'
         assert [error] == answer.values("proxy-status")
     else:
-        assert (200, False) == (status(answer), broken_off.endswith(b"0\r\n\r\n"))
+        assert (200, False) == (status(answer), client.raw.endswith(b"0\r\n\r\n"))
     assert ("unknown" if keyed else None) == records.phase(key)
 
 

@@ -131,7 +131,7 @@ def test_an_early_answer_to_a_covered_request_settles_it(upstream: Upstream, por
 
 
 def test_no_request_follows_half_of_another(upstream: Upstream, port: int) -> None:
-    """Where an answer came before the body had gone out, its connection takes no other request: that would be read as the rest."""
+    """Where an answer came before the body had gone out, its connection takes no other: that would be read as the rest."""
     broken: list[bytes] = []
 
     def answers_early(line: Line) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import resource
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -114,14 +113,14 @@ def _pour(line: ByteStream, count: int) -> None:
         line.send(piece)
 
 
-def _fill(line: ByteStream, limit: int, of: bytes = b"\0") -> int:
-    """Send until nothing has been taken for half a second; how many bytes were, at most `limit`; `of` again and again."""
-    piece = of * (64 * 1024 // len(of))
+def _fill(line: ByteStream, limit: int) -> int:
+    """Send until nothing has been taken for half a second; how many bytes were, at most `limit`."""
+    piece = bytes(64 * 1024)
     sent = 0
     line.sock.settimeout(0.5)
     with suppress(TimeoutError):
         while sent < limit:
-            sent += line.sock.send(piece[sent % len(of) :][: limit - sent])
+            sent += line.sock.send(piece[: limit - sent])
     line.sock.settimeout(10)
     return sent
 
@@ -284,38 +283,24 @@ def test_a_tunnel_goes_at_the_pace_of_its_slower_side(origin: Upstream, measured
     assert measured.growth() < GROWTH
 
 
-def test_a_client_that_asks_and_does_not_read_stops_its_own_requests(origin: Upstream, measured: Measured) -> None:
-    """Replays of 30 KB, asked for in a row by one connection that reads none: only as many as its buffers hold are there."""
-    origin.plays(answers(b"HTTP/1.1 200 OK\r\nContent-Length: 30000\r\n\r\n" + bytes(30_000)))
-    asked = request("POST", "/x", body=b"", key=new_key())
-    with Client(measured.port) as client:
-        client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 1024)
-        client.ask(asked)
-        accepted = _fill(client, 10_000 * len(asked), asked)
-        stuck = measured.growth()
-
-    assert accepted < 10_000 * len(asked)
-    assert stuck < GROWTH
-
-
 def test_many_decoded_replays_are_small(origin: Upstream, measured: Measured) -> None:
-    """A body of 60 KB that unpacks to 60 MB, for twenty clients who want it unpacked, and of whom some take it."""
+    """A body of 60 KB that unpacks to 60 MB, for eight clients who want it unpacked, and of whom one takes it."""
     content = bytes(60_000_000)
     packed = gzip.compress(content)
     coded = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed)
     origin.plays(answers(coded + packed))
     key = new_key()
     with ExitStack() as stack:
-        clients = [stack.enter_context(Client(measured.port)) for _ in range(20)]
+        clients = [stack.enter_context(Client(measured.port)) for _ in range(8)]
         clients[0].ask(request("POST", "/x", "Accept-Encoding: gzip", body=b"1", key=key))
         for client in clients:
             client.send(request("POST", "/x", "Accept-Encoding: identity", body=b"1", key=key))
         lengths = {length for client in clients for length in client.head().values("content-length")}
-        taken = [len(client.some()) for client in clients[:2]]
-        whole = [count + _take(client, len(content) - count) for count, client in zip(taken, clients[:2], strict=True)]
+        taken = len(clients[0].some())
+        taken += _take(clients[0], len(content) - taken)
 
     assert {b"%d" % len(content)} == lengths
-    assert [len(content)] * 2 == whole
+    assert len(content) == taken
     assert measured.growth() < GROWTH
 
 

@@ -18,6 +18,7 @@ import pytest
 
 from idemproxy import listening
 from idemproxy.config.settings import Address, ListenerTls
+from tests.process.asking import eventually
 from tests.processes import Program, scratch
 from tests.wire.bytestream import PATIENCE, ByteStream
 from tests.wire.client import new_key, outcome, request, status
@@ -266,5 +267,6 @@ def test_a_goodbye_is_heard_behind_what_waited(combination: Combination) -> None
                 assert 101 == status(client.head())
                 client.send(said)
                 sock.unwrap()
+        eventually(lambda: len(arrived) == 5)
 
     assert [True] * 5 == [said == whole for whole in arrived]
