@@ -110,6 +110,15 @@ def _secrets(shape: ConfigurationShape) -> Iterator[Finding]:
         yield ("store", "url_file"), "stands beside store.url: keep one of the two", ()
 
 
+def _store(shape: ConfigurationShape) -> Iterator[Finding]:
+    """What is asked of a store is a thing that a store of its kind has; a URL that lies in a file is not looked at."""
+    scheme = (shape.store.url or "").partition("://")[0]
+    if shape.store.tls is not None and scheme and not scheme.startswith("rediss"):
+        yield ("store", "tls"), "is never used: the store's URL has to begin with rediss", (("store", "url"),)
+    if shape.store.durability is not None and scheme in {"sqlite", "memory"}:
+        yield ("store", "durability"), f"is for Redis: a {scheme} store has no replicas; delete it", (("store", "url"),)
+
+
 def _route_names(shape: ConfigurationShape) -> Iterator[Finding]:
     """There are routes where the key stands, and no two have one name."""
     if shape.routes == ():
@@ -259,6 +268,7 @@ CHECKS: Final[tuple[Callable[[ConfigurationShape], Iterator[Finding]], ...]] = (
     _upstream_tls,
     _listeners,
     _secrets,
+    _store,
     _route_names,
     _route_upstreams,
     _route_paths,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 from idemproxy.core.outcome import Settlement
 from idemproxy.core.record import Phase
 from idemproxy.core.transition import Completion, Doubt, Found, Granted, Release, Settled, hold_of
-from idemproxy.store.base import StoreError, StoreUnavailableError
+from idemproxy.store.base import GivenBackError, StoreError, StoreUnavailableError
 from idemproxy.store.spool import Entry
 
 if TYPE_CHECKING:
@@ -169,11 +169,17 @@ class Settler:
         return record is not None and record.phase is Phase.IN_FLIGHT
 
     async def _give_back_all(self) -> None:
-        while self._uncertain:
-            identity, ask, ending = next(iter(self._uncertain.values()))
-            hold = await self._granted(identity, ask)
-            if hold is not None:
-                await self._write(identity, hold, ending)
+        """Offer each back once; one that the store cannot take now does not hold up the others."""
+        for identity, ask, ending in tuple(self._uncertain.values()):
+            try:
+                hold = await self._granted(identity, ask)
+                if hold is not None:
+                    await self._write(identity, hold, ending)
+            except GivenBackError:
+                pass  # it is done
+            except StoreUnavailableError as exc:
+                _log.warning("a claim waits to be given back: %s", exc)
+                continue
             del self._uncertain[ask.owner]
 
     async def _granted(self, identity: Identity, ask: Ask) -> Hold | None:

@@ -45,6 +45,10 @@ class StoreUncertainError(StoreUnavailableError):
     """The store was told and did not reply: the transition may have happened, or may happen yet."""
 
 
+class GivenBackError(StoreUnavailableError):
+    """A claim was granted, what was asked of the store's durability did not hold, and it was given back: nobody holds it."""
+
+
 class Wake(Protocol):
     """A place to wait for the settlement of one record."""
 

@@ -15,15 +15,17 @@ from typing import Any, Final, cast
 from idemproxy.core.record import Identity, Phase, Record
 from idemproxy.core.transition import Act, Acted, Ask, Completion, Doubt, Found, Granted, Hold, Settled, Verb
 from idemproxy.store import base_finding, base_list, redis_checks, redis_form
-from idemproxy.store.base import AUDIT_KEPT, Page, StoreError, StoreUnavailableError, Wake
+from idemproxy.store.base import AUDIT_KEPT, GivenBackError, Page, StoreError, StoreUnavailableError, Wake
 from idemproxy.store.base_finding import Finding
 from idemproxy.store.redis_cluster import ClusterLink
 from idemproxy.store.redis_durability import AS_CONFIGURED, Durability
 from idemproxy.store.redis_endpoint import USUAL_TLS, Endpoint, TlsFiles
+from idemproxy.store.redis_fault import UnconfirmedError
 from idemproxy.store.redis_form import Keys, Told
 from idemproxy.store.redis_lane import Reply
 from idemproxy.store.redis_link import Link
 from idemproxy.store.redis_script import (
+    CHECK,
     CLAIM,
     COMPLETE,
     FORGET,
@@ -68,7 +70,7 @@ class RedisStore:
             )
         self._keys = Keys(prefix)
         self._channel = f"{prefix}settled".encode()
-        self._probe = f"{prefix}probe"
+        self._check = f"{prefix}check"
         self._deadline = deadline
         self._durability = durability
         place = read_url(url)
@@ -91,9 +93,8 @@ class RedisStore:
         await self._link.close()
 
     async def check(self) -> None:
-        """Write a key: a server that answers may still be full, read-only, or unable to save."""
-        keys = await self._link.spread(self._probe)
-        await _together(self._link.ask(packed(b"SET", key, b"1", b"PX", b"60000"), key) for key in keys)
+        """Write a key, as durably as a claim: a server that answers may still be full, read-only, or without its replicas."""
+        await _together(self._link.run(CHECK, key) for key in await self._link.spread(self._check))
 
     async def inspect(self) -> Sequence[Finding]:
         """As base.Store.inspect, on every server that takes writes; of the others as much as those tell."""
@@ -110,7 +111,21 @@ class RedisStore:
         """As base.Store.claim."""
         if watched:
             await self._wakes.ready()
-        reply = await self._link.run(
+        try:
+            reply = await self._claimed(identity, ask, watched=watched)
+        except UnconfirmedError as error:
+            if ask.reclaim is None and await self._gave_back(identity, ask, error):
+                raise GivenBackError(str(error)) from error
+            raise
+        match reply:
+            case [b"granted", int(fence), int(claimed_at)]:
+                # Also when the claim was asked again: the owner's nonce was drawn for this ask alone.
+                return Granted(Hold(fence, ask.owner, ask.fingerprint, ask.route, claimed_at))
+            case _:
+                return Found(_record(reply))
+
+    async def _claimed(self, identity: Identity, ask: Ask, *, watched: bool) -> Reply:
+        return await self._link.run(
             CLAIM,
             *self._keys.of(identity),
             self._channel,
@@ -121,12 +136,14 @@ class RedisStore:
             redis_form.number(ask.reclaim),
             b"1" if watched else b"",
         )
-        match reply:
-            case [b"granted", int(fence), int(claimed_at)]:
-                # Also when the claim was asked again: the owner's nonce was drawn for this ask alone.
-                return Granted(Hold(fence, ask.owner, ask.fingerprint, ask.route, claimed_at))
-            case _:
-                return Found(_record(reply))
+
+    async def _gave_back(self, identity: Identity, ask: Ask, error: UnconfirmedError) -> bool:
+        """Whether a claim that was granted, and not confirmed, is free again: nothing is sent under it."""
+        match error.written:
+            case [_, int(fence), _]:
+                with suppress(StoreUnavailableError):
+                    return await self._settle(RELEASE, identity, b"%d" % fence, ask.owner.encode()) is not Settled.STALE
+        return False
 
     async def renew(self, holds: Sequence[tuple[Identity, Hold]], lease: int) -> Sequence[bool]:
         """As base.Store.renew; one script for each record, since each has a slot of its own, all in one write."""

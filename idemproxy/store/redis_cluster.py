@@ -39,6 +39,9 @@ _A_NODES_SHARE: Final = 0.4
 _CURSORS: Final = 2**64
 """A node's own cursors are below this."""
 
+Node: TypeAlias = "tuple[bytes | None, int, bytes, Sequence[bytes]]"
+"""As CLUSTER SLOTS tells it: host, port, id, and what else is known of it as names and values."""
+
 Range: TypeAlias = tuple[int, int, Address]
 """First and last slot, and the node that takes writes for them."""
 
@@ -234,8 +237,8 @@ class ClusterLink:
 
     def _learn(self, told: object, teller: str) -> None:
         """Take over a map."""
-        entries = cast("Sequence[tuple[int, int, tuple[bytes, int]]]", told)
-        ranges = [(first, last, (node[0].decode() or teller, node[1])) for first, last, node, *_ in entries]
+        entries = cast("Sequence[tuple[int, int, Node]]", told)
+        ranges = [(first, last, (_host(node) or teller, node[1])) for first, last, node, *_ in entries]
         if ranges:
             self._ranges = sorted(ranges)
 
@@ -243,3 +246,12 @@ class ClusterLink:
         """Close the links to nodes that take no writes any more."""
         for address in self._links.keys() - {address for _, _, address in self._ranges}:
             await self._links.pop(address).close()
+
+
+def _host(node: Node) -> str:
+    """Where a node is; "" for the host that was asked (its own is not known), as behind an address translation."""
+    host, _, _, *more = node
+    if host == b"?" and more:  # a host name is preferred, and it has none
+        known = dict(zip(more[0][::2], more[0][1::2], strict=False))
+        host = known.get(b"ip")
+    return (host or b"").decode()

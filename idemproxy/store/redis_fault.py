@@ -23,6 +23,7 @@ _ADVICE: Final = {
     "NOREPLICAS": "fewer replicas are connected than min-replicas-to-write asks for: start them",
     "MASTERDOWN": "the server is a replica that has lost its primary: let store.url name the primary",
     "CLUSTERDOWN": "the server is a node of a cluster that is down",
+    "TRYAGAIN": "the record's slot is being moved to another node: finish that",
     "MOVED": "the server is a node of a cluster; store.url must name a server on its own",
     "BUSY": "a script of another program blocks the server: end it with SCRIPT KILL",
     "NOSCRIPT": "the server lost our scripts as soon as they were loaded: see who sends SCRIPT FLUSH, or moves between servers",
@@ -50,7 +51,11 @@ class LostReplyError(StoreUncertainError):
 
 
 class UnconfirmedError(StoreUncertainError):
-    """The server has the write, but not all have it that must: it may be lost, and so does not count."""
+    """The server has the write, but not all have it that must: it may be lost, and so does not count. `written`: its reply."""
+
+    def __init__(self, message: str, written: object) -> None:
+        super().__init__(message)
+        self.written = written
 
 
 def is_reply(error: RedisError) -> bool:

@@ -39,6 +39,8 @@ _LEAST_PATIENCE: Final = 0.02
 """Seconds that replicas have at least, when they have just let one confirmation pass."""
 _GENEROUS: Final = 4
 """How many times as long as they used to need they have then."""
+_PATIENT_AGAIN: Final = 2.0
+"""Seconds after which they have all the time again: they may be there, and slower than they were."""
 _FORGETTING: Final = 0.9
 """What remains, with each confirmation, of the longest time that one took."""
 
@@ -62,7 +64,8 @@ class Lane:
         self._unconfirmed: list[tuple[asyncio.Future[Reply], Reply]] = []
         self._confirm_until = 0.0
         self._confirming_since: float | None = None
-        self._patience = durability.timeout
+        self._is_confirmed = True
+        self._patient_at = -math.inf
         self._usual = durability.timeout
         self._connection = connection
         self._address = address
@@ -120,7 +123,7 @@ class Lane:
             self._wanted.clear()
             batch, self._outbox = self._outbox, []
             if self._confirm_until and self._confirming_since is None:
-                batch.append(self._durability.command(self._patience))
+                batch.append(self._durability.command(self._patience()))
                 self._pending.append(_Asked(None, self._confirm_until, ()))
                 self._confirm_until, self._confirming_since = 0.0, self._loop.time()
             # After a failure redis-py would connect anew by itself at the next send; there is none, since this task has ended.
@@ -151,22 +154,27 @@ class Lane:
 
     def _confirm(self, reply: Reply | RedisError) -> None:
         """Give out the replies to the writes before, which count, or do not."""
-        why = reply if isinstance(reply, RedisError) else self._durability.lacks(reply)
+        why = str(reply) if isinstance(reply, RedisError) else self._durability.lacks(reply)
         for future, written in self._unconfirmed:
-            if isinstance(why, RedisError):
-                _fail(future, why)
-            elif why is not None:
-                _fail(future, UnconfirmedError(f"redis at {self._address}: the write is not confirmed: {why}"))
+            if why is not None:
+                _fail(future, UnconfirmedError(f"redis at {self._address}: the write is not confirmed: {why}", written))
             elif not future.done():
                 future.set_result(written)
         self._unconfirmed.clear()
         took = self._loop.time() - (self._confirming_since or 0.0)
         self._usual = max(took, self._usual * _FORGETTING) if why is None else self._usual
-        shortest = max(_LEAST_PATIENCE, _GENEROUS * self._usual)
-        self._patience = self._durability.timeout if why is None else min(self._durability.timeout, shortest)
+        self._is_confirmed = why is None
         self._confirming_since = None
         if self._confirm_until:
             self._wanted.set()
+
+    def _patience(self) -> float:
+        """For how long replicas are waited for, in seconds: less when they have just let one pass, but for once in a while."""
+        now = self._loop.time()
+        if self._is_confirmed or now - self._patient_at >= _PATIENT_AGAIN:
+            self._patient_at = now
+            return self._durability.timeout
+        return min(self._durability.timeout, max(_LEAST_PATIENCE, _GENEROUS * self._usual))
 
     def _watch_for(self, until: float) -> None:
         if self._watch is not None:

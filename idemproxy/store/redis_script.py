@@ -45,6 +45,7 @@ class Script:
         return self._form % tuple(sized)
 
 
+CHECK: Final = Script("check", keys=1, arguments=0, writes=(b"written",))
 CLAIM: Final = Script("claim", keys=2, arguments=7, writes=(b"granted",))
 RENEW: Final = Script("renew", keys=1, arguments=3, writes=(b"renewed",))
 COMPLETE: Final = Script("complete", keys=2, arguments=12, writes=(b"written", b"rewritten"))
@@ -54,4 +55,4 @@ READ: Final = Script("read", keys=2, arguments=1)
 RESOLVE: Final = Script("resolve", keys=3, arguments=12, repeatable=False)
 FORGET: Final = Script("forget", keys=3, arguments=5, repeatable=False)
 
-ALL: Final = (CLAIM, RENEW, COMPLETE, RELEASE, MARK_UNKNOWN, READ, RESOLVE, FORGET)
+ALL: Final = (CHECK, CLAIM, RENEW, COMPLETE, RELEASE, MARK_UNKNOWN, READ, RESOLVE, FORGET)

@@ -74,6 +74,8 @@ def read_url(url: str) -> Place:
     if unknown := options.keys() - _OPTIONS.get(topology, set()):
         raise StoreError(f"store.url has options that are not known: {', '.join(sorted(unknown))}")
     said = {name: values[-1] for name, values in options.items()}
+    if said.get("sentinel_auth", "yes") not in {"yes", "no"}:
+        raise StoreError("store.url: sentinel_auth is yes or no")
     place = Place(
         topology,
         username=unquote(parts.username or "") or said.get("username"),

@@ -205,6 +205,23 @@ WRONG: dict[str, tuple[str, list[str]]] = {
             )
         ],
     ),
+    "TLS to a store that speaks none": (
+        UPSTREAM + "store: {url: 'redis://127.0.0.1', tls: {}}\n",
+        ["idemproxy.yaml:2: store.tls: is never used: the store's URL has to begin with rediss"],
+    ),
+    "replicas of a file": (
+        UPSTREAM + "store: {url: 'sqlite:///a.db', durability: {replicas: 1}}\n",
+        ["idemproxy.yaml:2: store.durability: is for Redis: a sqlite store has no replicas; delete it"],
+    ),
+    "a confirmation that takes too long": (
+        UPSTREAM + "store: {url: 'redis://127.0.0.1', durability: {timeout: 2s}}\n",
+        [
+            (
+                "idemproxy.yaml:2: store.durability.timeout: '2s' is too long: an operation of the store is given up after 2s, "
+                "so at most 1s"
+            )
+        ],
+    ),
     "a store with two slashes": (
         UPSTREAM + "store: {url: 'sqlite://idemproxy.db'}\n",
         [

@@ -155,7 +155,7 @@ async def test_a_record_is_three_keys_of_one_slot_under_the_prefix(server: Redis
         found = sorted([key.decode() async for key in client.scan_iter()])
 
     tag = f"{{shared/payments/{identity().key_hash}}}"
-    assert sorted([f"{prefix}{tag}", f"{prefix}{tag}:answer", f"{prefix}{tag}:audit", f"{prefix}probe"]) == found
+    assert sorted([f"{prefix}{tag}", f"{prefix}{tag}:answer", f"{prefix}{tag}:audit", f"{prefix}check"]) == found
 
 
 async def test_times_and_fences_keep_every_digit(server: RedisServer, prefix: str) -> None:

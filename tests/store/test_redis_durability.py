@@ -10,6 +10,7 @@ import pytest
 
 from idemproxy.core.record import Phase
 from idemproxy.core.transition import Found, Settled
+from idemproxy.store.base import GivenBackError
 from idemproxy.store.redis_durability import Durability
 from tests.servers import RedisServer, Relay, redis_server, relay
 from tests.store.redis_steps import COMPLETION, granted, identity, opened, recorded, recovered, refusal
@@ -147,3 +148,39 @@ async def test_one_question_is_under_way_at_a_time(primary: RedisServer, replica
 def _sent(between: Relay, before: int, number: int) -> bool:
     """Whether more than `number` scripts have left since."""
     return b"".join(between.sent[before:]).count(b"EVALSHA") > number
+
+
+async def test_a_claim_that_is_not_confirmed_is_given_back_at_once(primary: RedisServer, replica: RedisServer) -> None:
+    """Nothing is sent under it, so nobody is told that it is in progress, and nothing is left that could become unknown."""
+    async with opened(primary.url, durability=ONE_REPLICA) as store:
+        await recovered(lambda: granted(store, 1))
+        replica.pause()
+        with pytest.raises(GivenBackError):
+            await store.claim(identity(), ask())
+        left = await store.read(identity())
+        replica.resume()
+
+    assert left is None
+
+
+async def test_a_server_that_cannot_confirm_gets_its_claims_back(primary: RedisServer) -> None:
+    """An error in the place of a confirmation says as little as none, and the claim is given back too."""
+    async with opened(primary.url, durability=Durability(aof=True)) as store:
+        with pytest.raises(GivenBackError, match="WAITAOF cannot be used"):
+            await store.claim(identity(), ask())
+        left = await store.read(identity())
+        said = await refusal(store.check())
+
+    assert left is None
+    assert "WAITAOF cannot be used" in said
+
+
+async def test_a_store_without_its_replicas_does_not_pass_for_ready(primary: RedisServer, replica: RedisServer) -> None:
+    """Who asks whether it takes writes is told what a claim would be told."""
+    async with opened(primary.url, durability=ONE_REPLICA) as store:
+        await recovered(store.check)
+        replica.pause()
+        said = await refusal(store.check())
+        replica.resume()
+
+    assert "0 of 1 replicas have it" in said
