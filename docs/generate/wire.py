@@ -37,6 +37,7 @@ def answer_limits() -> str:
     rows = (
         ["head, with those of its interim answers", _size(MAX_HEAD), _UNKNOWN],
         ["interim answers", str(MAX_INTERIM), _UNKNOWN],
+        ["trailer; what is said of a chunk beside its bytes", _size(MAX_HEAD), _UNKNOWN],
         ["body of a covered request's answer", "`max_stored_body`", "it is relayed as it comes, and only the fact is kept"],
         ["body of an answer that passes through", "none", NOTHING],
         ["head with which an egress proxy answers", _size(MAX_PROXY_HEAD), "nothing was sent: `not-sent`"],
@@ -55,9 +56,11 @@ def client_deadlines() -> str:
         ],
         ["a later head, from its first byte", _seconds(_CLIENT.head_seconds), "408"],
         ["a kept connection without a request", _seconds(_CLIENT.idle_seconds), "its end"],
-        ["a pause in a body", "the upstream's `timeouts.idle`", "408 where it is covered; else the attempt is broken off"],
+        ["a pause in a body", "the upstream's `timeouts.idle`", "408; where it is not covered, the attempt is broken off"],
         ["a body, beyond one such pause", f"{_CLIENT.min_rate} bytes/s on average", "the same"],
         ["a pause in taking the answer", "the upstream's `timeouts.idle`", "its end"],
+        ["to take it, beyond one such pause", f"{_CLIENT.min_rate} bytes/s on average", "the same"],
+        ["to take a covered answer that streams, all waiting together", "ten times `timeouts.idle`", "the same"],
         ["to go on sending after a refusal", _seconds(_CLIENT.linger_seconds), "its end"],
     )
     return table(("what", "limit", "beyond it"), rows)

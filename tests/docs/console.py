@@ -158,7 +158,7 @@ class Console:
         printed = self._serve(f"redis-{options[2]}", [redis_binary(), *words, *here], {}, address)
         if "--replicaof" in words:
             with client(int(words[words.index("--replicaof") + 2])) as primary:
-                until(lambda: "online" in str(primary.info("replication").get("slave0")), "the replica does not follow")
+                until(lambda: bool(primary.set("followed", 1, px=1) and primary.wait(1, 100)), "the replica does not follow")
         return printed
 
     def told(self, shown: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,9 @@ from idemproxy.store.redis import RedisStore
 from tests.servers import RedisServer, free_port, redis_server, relay
 from tests.store.redis_steps import COMPLETION, granted, identity, opened, plain, recorded, recovered, refusal
 from tests.store.steps import LEASE, ask
+
+RIGHTS = "+evalsha +script|load +publish +subscribe +scan +lrange +hmget +hset +hdel +get +set +del +rpush +persist +pexpireat +time +ping"
+"""The least that a user needs, as docs/how-to/run-on-redis.md has it."""
 
 
 @pytest.fixture
@@ -244,3 +248,17 @@ async def test_a_user_without_the_rights_says_which_are_needed(server: RedisServ
 
     assert ": NOPERM " in said
     assert "evalsha" in said
+
+
+async def test_users_as_the_documents_have_them_keep_what_was_completed(tmp_path: Path) -> None:
+    """A server reads its log as the default user; switched off without rights, some versions would drop every completion."""
+    users = tmp_path / "users.acl"
+    users.write_text(f"user default off ~* &* +@all\nuser proxy on >word ~test:* &test:* {RIGHTS}\n")
+    with redis_server(appendonly=True, aclfile=str(users)) as server:
+        async with opened(f"redis://proxy:word@127.0.0.1:{server.port}/0") as store:
+            await store.complete(identity(), await granted(store), COMPLETION)
+            server.restart()
+            await recovered(store.check)
+            record = await recorded(store)
+
+    assert (Phase.COMPLETED, COMPLETION.answer) == (record.phase, record.answer)

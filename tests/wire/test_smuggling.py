@@ -70,7 +70,7 @@ def _allowed(mutation: Mutation, *, streamed: bool) -> set[Found]:
     """What may become of a mutation and the marker behind it; `streamed`: it had perhaps left in part when it broke."""
     allowed = set()
     if mutation.reading is None or mutation.may_refuse:
-        broken = (502,) if streamed and mutation.in_body else ()  # the honest word for what has left in part
+        broken = (400,) if streamed and mutation.in_body else ()  # of what has left in part
         allowed |= {Found((code,), ()) for code in mutation.statuses + broken}
     match mutation.reading:
         case Reading(start, body, kept=True):
@@ -125,7 +125,7 @@ def test_a_chunk_that_goes_wrong_when_half_of_it_has_left_is_told_at_once(upstre
     (line,) = upstream.lines
     upstream.wait_for_end_of(line)
 
-    assert [502] == found
+    assert [400] == found
     assert [] == read_strictly(bytes(line.raw))[0]
 
 
