@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from idemproxy.core.problem import Problem
     from idemproxy.proxy.answer_reader import AnswerHead
     from idemproxy.proxy.reply import Forwarded, Relay
+
+_log = logging.getLogger(__name__)
 
 _REFUSALS: Final = MappingProxyType(
     {
@@ -101,7 +104,8 @@ async def replayed(record: Record, key_hash: str, asked: Fields) -> Reply:
     """
     try:
         stored = unpack_answer(record.answer or b"")
-    except AnswerFormatError:
+    except AnswerFormatError as exc:
+        _log.error("an answer was not replayed, key %s: %s", key_hash, exc)
         return refused(Rule(Verb.REFUSE, Slug.RESPONSE_UNAVAILABLE), record, key_hash)
     head, length = stored.head, len(stored.body)
     body: bytes | Decoded = stored.body

@@ -16,7 +16,10 @@ from tests.servers import RedisServer, free_port, redis_server, relay
 from tests.store.redis_steps import COMPLETION, granted, identity, opened, plain, recorded, recovered, refusal
 from tests.store.steps import LEASE, ask
 
-RIGHTS = "+evalsha +script|load +publish +subscribe +scan +lrange +hmget +hset +hdel +get +set +del +rpush +persist +pexpireat +time +ping"
+RIGHTS = (
+    "+evalsha +script|load +publish +subscribe +scan +lrange +hmget +hset +hdel +get +set +del +rpush +persist +pexpireat "
+    "+time +ping"
+)
 """The least that a user needs, as docs/how-to/run-on-redis.md has it."""
 
 
