@@ -55,6 +55,8 @@ class Intake:
             if left < self._patience:
                 raise SlowError(f"The request body came at less than {self._rate} bytes/s, so nothing was sent.") from exc
             raise SlowError(f"Nothing of the request body came for {self._patience:g} s, so nothing was sent.") from exc
+        if (fault := self._content.exception()) is not None:
+            raise fault  # aiohttp, woken at the end of a chunk, takes a body that broke in that moment for one that ended
         self._waited += self._clock() - began
         self._size += len(piece)
         return piece

@@ -268,6 +268,23 @@ async def test_a_body_that_comes_fast_enough_may_take_its_time() -> None:
     assert ([b"x" * 10] * 20, 20.0) == (found, now[0])
 
 
+async def test_a_body_that_breaks_just_as_a_chunk_ends_is_broken() -> None:
+    """Whoever waits for it was woken for the chunk, and finds no more data: that is not the end of the body."""
+    content, intake = _intake(lambda: 0.0)
+    content.begin_http_chunk_receiving()
+    content.feed_data(b"12345")
+    first = await intake.take()
+    next_one = asyncio.create_task(intake.take())
+    await asyncio.sleep(0)
+    content.end_http_chunk_receiving()
+    content.set_exception(web.RequestPayloadError("broken"))
+    content.feed_eof()
+
+    assert b"12345" == first
+    with pytest.raises(web.RequestPayloadError):
+        await next_one
+
+
 async def test_the_time_in_which_a_piece_goes_on_is_not_the_clients() -> None:
     """An upstream that takes a body slowly holds it back: a client is not to blame for that, and loses nothing by it."""
     now = [0.0]
