@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-PYTEST_ARGS ?= -n 3
+PYTEST_ARGS ?= -n 3 --dist worksteal
 
 DEMO_API := 127.0.0.1:9000
 PROXY := 127.0.0.1:8080

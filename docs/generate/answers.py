@@ -13,7 +13,7 @@ from idemproxy.core.policy import REPLAY_DENIED
 from idemproxy.core.problem import KINDS, Kind, Slug
 
 _ALSO: Final = MappingProxyType(
-    {Slug.BAD_REQUEST: (405, 408, 414, 431), Slug.NOT_SENT: (503, 504), Slug.OUTCOME_UNKNOWN: (500, 502, 504)}
+    {Slug.BAD_REQUEST: (405, 408, 414, 431), Slug.NOT_SENT: (503, 504), Slug.OUTCOME_UNKNOWN: (400, 408, 500, 502, 504)}
 )
 """The statuses that a slug has in some cases, beside its usual one."""
 
@@ -30,8 +30,8 @@ _MEANINGS: Final[Mapping[Slug, str]] = MappingProxyType(
         Slug.IN_PROGRESS: "The first request with this key is still under way: ask again after `Retry-After`.",
         Slug.OUTCOME_UNKNOWN: (
             "The request was sent and nobody here knows whether it happened. 409 on a retry; 502 or 504 on the first request, "
-            "where no whole answer came, or none that is [valid and within limits](wire.md#answers); 500 where the proxy itself "
-            "failed. See [resolve an unknown outcome](../how-to/resolve-an-unknown-outcome.md)."
+            "where no whole answer came, or none that is [valid and within limits](wire.md#answers); 400 or 408 where a request "
+            "that passes through broke off, or came too slowly, when part of it had left; 500 where the proxy itself failed. See [resolve an unknown outcome](../how-to/resolve-an-unknown-outcome.md)."
         ),
         Slug.RESPONSE_UNAVAILABLE: "It happened, with the status that `detail` names, but the answer was too long to keep.",
         Slug.KEY_EXPIRED: "It happened, at the time that `detail` names, and the answer is no longer kept.",
