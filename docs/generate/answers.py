@@ -31,7 +31,8 @@ _MEANINGS: Final[Mapping[Slug, str]] = MappingProxyType(
         Slug.OUTCOME_UNKNOWN: (
             "The request was sent and nobody here knows whether it happened. 409 on a retry; 502 or 504 on the first request, "
             "where no whole answer came, or none that is [valid and within limits](wire.md#answers); 400 or 408 where a request "
-            "that passes through broke off, or came too slowly, when part of it had left; 500 where the proxy itself failed. See [resolve an unknown outcome](../how-to/resolve-an-unknown-outcome.md)."
+            "that passes through broke off, or came too slowly, when part of it had left; 500 where the proxy itself failed. "
+            "See [resolve an unknown outcome](../how-to/resolve-an-unknown-outcome.md)."
         ),
         Slug.RESPONSE_UNAVAILABLE: "It happened, with the status that `detail` names, but the answer was too long to keep.",
         Slug.KEY_EXPIRED: "It happened, at the time that `detail` names, and the answer is no longer kept.",

@@ -37,9 +37,9 @@ async def test_five_hundred_slow_senders_stop_nobody_and_are_ended(tmp_path: Pat
         left, claimed = await until_idle(watched, descriptors), claims(watched)
 
     each = SLOW // 5
-    ended = {("head", 408): each, ("keyed, sized", 408): each, ("keyed, chunked", 408): each}
+    kinds = ("head", "keyed, sized", "keyed, chunked", "sized", "chunked")
     assert 200 == answered
-    assert {**ended, ("sized", 502): each, ("chunked", 502): each} == Counter((end.kind, end.status) for end in ends)
+    assert {(kind, 408): each for kind in kinds} == Counter((end.kind, end.status) for end in ends)
     assert min(end.seconds for end in ends) > DEADLINE - 0.1
     assert 0 == left
     assert 8 * (1 + 9 + 8) == claimed, "each of 8 clients: a write, then 9 more and 8 replays of the first, and 8 reads"

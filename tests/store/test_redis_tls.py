@@ -82,6 +82,7 @@ async def test_a_server_that_asks_for_a_certificate(settings: dict[str, Any], tm
 async def test_plain_words_to_a_port_of_tls(settings: dict[str, Any], tmp_path: Path) -> None:
     """A URL without TLS is refused by a port with it, and nothing hangs."""
     settings["url"] = settings["url"].replace("rediss://", "redis://")
+    del settings["tls"]
     async with configured(settings, tmp_path) as store:
         said = await refusal(store.claim(identity(5), ask()))
 
