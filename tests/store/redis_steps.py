@@ -9,6 +9,7 @@ from typing import Final
 
 import pytest
 from redis.asyncio import Redis
+from redis.exceptions import ResponseError
 
 from idemproxy.core.record import Identity, Record
 from idemproxy.core.transition import Hold
@@ -57,6 +58,16 @@ async def plain(url: str) -> AsyncIterator[Redis]:
     """A plain client, for what an operator or an accident does."""
     async with Redis.from_url(url, protocol=2) as client:
         yield client
+
+
+async def needs_waitaof(url: str) -> None:
+    """Skip the test where the server is older than the command."""
+    async with plain(url) as client:
+        try:
+            await client.execute_command("WAITAOF", 0, 0, 1)  # type: ignore[no-untyped-call]  # redis-py leaves it bare
+        except ResponseError as error:
+            if "unknown command" in str(error):
+                pytest.skip("WAITAOF came with Redis 7.2")
 
 
 def identity(number: int = 0) -> Identity:

@@ -13,7 +13,7 @@ from idemproxy.core.transition import Found, Settled
 from idemproxy.store.base import GivenBackError
 from idemproxy.store.redis_durability import Durability
 from tests.servers import RedisServer, Relay, redis_server, relay
-from tests.store.redis_steps import COMPLETION, granted, identity, opened, recorded, recovered, refusal
+from tests.store.redis_steps import COMPLETION, granted, identity, needs_waitaof, opened, recorded, recovered, refusal
 from tests.store.steps import ask
 
 ONE_REPLICA = Durability(replicas=1, timeout=0.3)
@@ -86,6 +86,7 @@ async def test_what_was_not_confirmed_is_confirmed_when_it_is_sent_again(primary
 
 async def test_a_log_file_confirms_too(primary: RedisServer) -> None:
     """With `aof` a write counts when the server's log file has it; a server without one is refused with the reason."""
+    await needs_waitaof(primary.url)
     durable = Durability(aof=True, timeout=2.0)
     with redis_server(appendonly=True) as logged:
         async with opened(logged.url, durability=durable) as store:
@@ -165,6 +166,7 @@ async def test_a_claim_that_is_not_confirmed_is_given_back_at_once(primary: Redi
 
 async def test_a_server_that_cannot_confirm_gets_its_claims_back(primary: RedisServer) -> None:
     """An error in the place of a confirmation says as little as none, and the claim is given back too."""
+    await needs_waitaof(primary.url)
     async with opened(primary.url, durability=Durability(aof=True)) as store:
         with pytest.raises(GivenBackError, match="WAITAOF cannot be used"):
             await store.claim(identity(), ask())

@@ -21,7 +21,7 @@ class TimeoutsShape(Shape):
     idle: Patience = "30s"
     """Silence between two bytes."""
     total: Patience = "120s"
-    """The whole attempt."""
+    """The whole attempt, until its answer begins to stream; not for what passes through."""
 
 
 class UpstreamTlsShape(Shape):
