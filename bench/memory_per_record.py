@@ -22,7 +22,7 @@ import random
 import secrets
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -106,12 +106,21 @@ def answers(size: int) -> list[bytes]:
     return [pack_answer(Answer(200, b"OK", (*_FIELDS, length), each)) for each in bodies]
 
 
-async def _by_record(client: Redis, store: Store, count: int, completions: Sequence[Completion]) -> float:
-    """What so many records cost an empty server, in bytes for each."""
+async def _by_record(
+    client: Redis,
+    url: str,
+    count: int,
+    completions: Sequence[Completion],
+    through: Callable[[Store], Store] = lambda store: store,
+) -> float:
+    """What so many records cost an empty server, in bytes for each, beyond what the store itself keeps there."""
     await client.execute_command("FLUSHALL", "SYNC")  # type: ignore[no-untyped-call]  # else old values may go later
+    store = RedisStore(url, deadline=30.0)
+    await store.start()
     before = (await client.info("memory"))["used_memory"]
-    await _write(store, count, completions)
+    await _write(through(store), count, completions)
     used: int = (await client.info("memory"))["used_memory"] - before
+    await store.close()
     return used / count
 
 
@@ -150,22 +159,18 @@ def _microseconds(packer: Packer, told: Sequence[bytes]) -> tuple[float, float]:
 
 async def measure(url: str, most: int) -> list[Row]:
     """Each phase, and each size of body, plain and compressed. Raises StoreError and RedisError."""
-    store = RedisStore(url, deadline=30.0)
-    await store.start()
     rows = []
     async with Redis.from_url(url, protocol=2) as client:
         day = 86_400 * MICROSECONDS
         for phase, completions in (("in flight", []), ("expired", [Completion(200, day, 7 * day)])):
-            rows.append(Row(phase, None, most, await _by_record(client, store, most, completions)))
+            rows.append(Row(phase, None, most, await _by_record(client, url, most, completions)))
         for size in _SIZES:
             told = answers(size)
             completions = [Completion(200, day, 7 * day, answer=each) for each in told]
             count = min(most, _MOST // max(1, size))
-            plain, compressed = [
-                await _by_record(client, through, count, completions) for through in (store, CompressedStore(store))
-            ]
+            plain = await _by_record(client, url, count, completions)
+            compressed = await _by_record(client, url, count, completions, CompressedStore)
             rows.append(Row("completed", size, count, plain, compressed, *_microseconds(Packer(), told)))
-    await store.close()
     return rows
 
 

@@ -11,13 +11,13 @@ from queue import Empty
 
 from idemproxy import cli
 from idemproxy.store import sqlite
-from idemproxy.store.sqlite_writer import Query, Step, Writer
+from idemproxy.store.sqlite_writer import Work, Writer
 
 
 class LonelyWriter(Writer):
     """A writer that never takes a second step into a transaction."""
 
-    def _waiting(self, timeout: float) -> list[Step | Query]:
+    def _waiting(self, timeout: float) -> list[Work]:
         if timeout > 0:
             with suppress(Empty):
                 work = self._queue.get(timeout=timeout)

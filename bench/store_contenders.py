@@ -28,8 +28,6 @@ from idemproxy.store.sqlite import SqliteStore
 
 Work: TypeAlias = Literal["first", "replay", "read"]
 
-_KEYS: Final = 2
-"""How many keys claim, complete and read take: a record and its answer."""
 _LUA: Final = files("idemproxy.store") / "lua"
 _PATIENCE: Final = 10.0
 """Seconds: the machine may be busy, and a run is no place for refusals."""
@@ -60,7 +58,7 @@ class PoolLink(Link):
 
     async def run(self, script: Script, *parts: bytes) -> Reply:
         """As Link.run; one connection of the pool for each call."""
-        return cast("Reply", await self._scripts[script.name](keys=parts[:_KEYS], args=parts[_KEYS:]))
+        return cast("Reply", await self._scripts[script.name](keys=parts[: script.keys], args=parts[script.keys :]))
 
     async def close(self) -> None:
         """As Link.close."""
@@ -74,7 +72,7 @@ class DurablePoolLink(PoolLink):
     async def run(self, script: Script, *parts: bytes) -> Reply:
         """As Link.run."""
         async with self._client.pipeline(transaction=False) as pipeline:
-            pipeline.evalsha(self._scripts[script.name].sha, _KEYS, *parts)  # its scripts would ask SCRIPT EXISTS each time
+            pipeline.evalsha(self._scripts[script.name].sha, script.keys, *parts)  # its scripts would ask SCRIPT EXISTS each time
             pipeline.wait(_ONE_REPLICA.replicas, round(_ONE_REPLICA.timeout * 1000))
             reply, replicas = await pipeline.execute()
         if replicas < _ONE_REPLICA.replicas:
@@ -118,7 +116,7 @@ class PipelineLink(PoolLink):
         try:
             async with self._client.pipeline(transaction=False) as pipeline:
                 for script, parts in batch.calls:
-                    pipeline.evalsha(self._scripts[script.name].sha, _KEYS, *parts)  # as above
+                    pipeline.evalsha(self._scripts[script.name].sha, script.keys, *parts)  # as above
                 replies = await pipeline.execute()
         except Exception as error:  # noqa: BLE001 - whoever waits is told, and ends the run
             for future in batch.futures:

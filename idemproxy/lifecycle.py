@@ -23,7 +23,7 @@ from idemproxy.admin.health import Check, Health
 from idemproxy.admin.records import Records
 from idemproxy.config.certificates import CertificateError, client_context
 from idemproxy.config.settings import Address, Settings
-from idemproxy.core.record import Identity
+from idemproxy.core.record import MICROSECONDS, Identity
 from idemproxy.core.transition import Doubt, Hold
 from idemproxy.listening import NotListeningError, ShownCertificate, listen
 from idemproxy.observe.access_log import AccessLog, Outlet
@@ -41,6 +41,7 @@ from idemproxy.store.choice import open_store, store_name
 from idemproxy.store.inspection import Inspection
 from idemproxy.store.measured import MeasuredStore
 from idemproxy.store.spool import Spool
+from idemproxy.workflow.pages import Pages
 
 _log = logging.getLogger("idemproxy")
 
@@ -84,9 +85,9 @@ def _open_standard_streams() -> None:
 async def _serve(settings: Settings) -> int:
     loop = asyncio.get_running_loop()
     certificate, contexts = _certificates(settings)
-    signals = _Signals(loop, certificate)
     store = open_store(settings.store)
     metrics = Metrics([route.name for route in settings.routes], store.name)
+    signals = _Signals(loop, certificate, metrics)
     async with contextlib.AsyncExitStack() as stack:
         measured, inspection = await _open(store, settings.store.accepted_risks, metrics, stack)
         spool = await _open_spool(settings, stack)
@@ -103,7 +104,10 @@ async def _serve(settings: Settings) -> int:
         for pool in pools.values():
             stack.callback(pool.close)
         exchange = Exchange(measured, settler, leases, pools, owner, loop)
-        listener = Listener(settings.routes, pools, exchange, observe, settings.key_secret, settings.trusted_proxies)
+        pages = _pages(settings, measured)
+        listener = Listener(
+            settings.routes, pools, exchange, pages, observe, settings.scope, settings.key_secret, settings.trusted_proxies
+        )
         stack.push_async_callback(listener.digesting.close)
 
         health = Health({"store": _store_check(measured, inspection), "spool": _spool_check(spool, settler)})
@@ -119,6 +123,7 @@ async def _serve(settings: Settings) -> int:
 
         await signals.first()
         _log.info("draining: %d requests under way", listener.active)
+        metrics.draining_until(time.time() + settings.drain)
         health.draining = True
         listener.drain()
         server.close()
@@ -135,6 +140,13 @@ async def _serve(settings: Settings) -> int:
     else:
         _log.info("drained")
     return EXIT_DRAINED
+
+
+def _pages(settings: Settings, store: Store) -> Pages:
+    kept = round(settings.memory_kept * MICROSECONDS)
+    return Pages(
+        store, settings.routes, settings.scope, settings.key_secret, max_memory=settings.max_agent_memory, kept=kept
+    )
 
 
 def _certificates(settings: Settings) -> tuple[ShownCertificate | None, Mapping[str, ssl.SSLContext]]:
@@ -157,9 +169,9 @@ async def _open(
     """Start the store and look at it; an outage is told, and heals by itself. Raises NotStartedError where records may go."""
     inspection = Inspection(store, accepted_risks, metrics.store_findings)
 
-    def observe(operation: str, seconds: float, ok: bool) -> None:  # noqa: FBT001 - the shape of MeasuredStore's report
-        metrics.store_operation(operation, seconds, ok)
-        inspection.operation(ok)
+    def observe(operation: str, seconds: float, failure: Exception | None) -> None:
+        metrics.store_operation(operation, seconds, failure is None)
+        inspection.operation(failure)
 
     measured = MeasuredStore(store, observe)
     await measured.start()
@@ -279,11 +291,11 @@ async def _finish(listener: Listener, exchange: Exchange) -> None:
 class _Signals:
     """SIGTERM and SIGINT: the first asks for an end, the second does not wait for it. SIGHUP, the terminal's end, is none."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, certificate: ShownCertificate | None) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, certificate: ShownCertificate | None, metrics: Metrics) -> None:
         self._arrived = asyncio.Queue[int]()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._arrived.put_nowait, number)
-        loop.add_signal_handler(signal.SIGHUP, _hang_up, certificate)
+        loop.add_signal_handler(signal.SIGHUP, _hang_up, certificate, metrics)
 
     async def first(self) -> None:
         """Return when the run is to end."""
@@ -294,12 +306,12 @@ class _Signals:
         await self._arrived.get()
 
 
-def _hang_up(certificate: ShownCertificate | None) -> None:
+def _hang_up(certificate: ShownCertificate | None, metrics: Metrics) -> None:
     """Do what can be done without a restart, and say what cannot."""
     if certificate is None:
         _log.warning("SIGHUP: a changed configuration needs a restart")
     else:
-        certificate.read_again()
+        metrics.reloaded(taken=certificate.read_again())
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:

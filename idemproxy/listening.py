@@ -63,8 +63,8 @@ class ShownCertificate:
         """For a listener."""
         return self._latest
 
-    def read_again(self) -> None:
-        """Take the files as they are now for new connections, and tell so.
+    def read_again(self) -> bool:
+        """Take the files as they are now for new connections, and tell so; whether they were taken.
 
         The pair from before stays if they cannot be used, or if clients would refuse the new one and not that from before.
         """
@@ -73,16 +73,17 @@ class ShownCertificate:
             found = pair.validity()
             if found.refused is not None and self._pair.validity().refused is None:
                 _log.error("SIGHUP: the certificate from before stays, since clients would refuse the new one: %s", found.refused)
-                return
+                return False
             self._latest.latest = pair.server_context()
         except CertificateError as exc:
             _log.error("SIGHUP: the certificate from before stays: tls.%s: %s", exc.setting, exc)
-            return
+            return False
         self._pair = pair
         if found.until is not None:
             _log.info("SIGHUP: only the certificate was read again; it is valid until %s UTC", f"{found.until:%Y-%m-%d %H:%M}")
         else:
             _log.warning("SIGHUP: only the certificate was read again, and clients refuse it: %s", found.refused)
+        return True
 
 
 async def listen(

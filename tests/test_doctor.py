@@ -140,10 +140,12 @@ def test_a_file_of_another_program(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_a_directory_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A file cannot be made where there is no directory."""
+    """A file cannot be made where there is no directory: which one, and what to do, is told, and nothing is said of its disk."""
     status = main(["doctor", "--store", f"sqlite:///{tmp_path}/missing/records.db"])
+    printed = capsys.readouterr().out
 
-    assert (UNFIT, "error") == (status, levels(capsys.readouterr().out)["file"])
+    assert (UNFIT, {"version": "ok", "file": "error"}) == (status, levels(printed))
+    assert f"there is no directory {tmp_path}/missing: make it, or choose another place for the file in store.url\n" in printed
 
 
 def test_a_store_in_memory_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,10 +41,16 @@ _MEANINGS: Final[Mapping[Slug, str]] = MappingProxyType(
             "503: the claim's lease was over. Where an egress proxy is in the way, `detail` names it, and the status with which "
             "it opened no tunnel."
         ),
-        Slug.STORE_UNAVAILABLE: "The claim could not be made durable, so nothing was sent.",
-        Slug.BODY_TOO_LARGE: "The body is longer than `max_request_body`; nothing was stored.",
-        Slug.NO_ROUTE: "No route takes this method, host and path.",
+        Slug.STORE_UNAVAILABLE: "The claim could not be made durable, so nothing was sent; or a page cannot be given now.",
+        Slug.RECORDS_LOST: "The store has [lost records](../how-to/run-on-redis.md#when-records-are-lost), and has none of this "
+        "key: nothing was sent now, and it may have been before.",
+        Slug.BODY_TOO_LARGE: "A body is longer than `max_request_body`, a memory than `max_agent_memory`; nothing was stored.",
+        Slug.NO_ROUTE: "No route takes this method, host and path; or there is no such page below `/_idemproxy/`.",
         Slug.DRAINING: "The proxy is stopping; nothing was sent.",
+        Slug.WORKFLOW_UNKNOWN: "Nothing is kept, for this caller, of the workflow or of its [memory](agent-api.md#the-memory).",
+        Slug.KEY_UNKNOWN: "There is no record, for this caller, of a key that it [asked for](agent-api.md#what-became-of-a-key).",
+        Slug.MEMORY_CHANGED: "The memory is another than `If-Match` or `If-None-Match` expects; `ETag` tells the present one.",
+        Slug.METHOD_NOT_ALLOWED: "`Allow` names the methods of the proxy's own page.",
     }
 )
 

@@ -15,7 +15,7 @@ from idemproxy.cli import COMMANDS, main
 from idemproxy.cli_records import VERBS
 from idemproxy.config.load import FLAGS
 
-NAMES: Final = (*COMMANDS, *(f"records {verb}" for verb in VERBS), "demo-api")
+NAMES: Final = (*COMMANDS, *(f"records {verb}" for verb in VERBS), "demo", "demo-api")
 
 _READ_BY_LOAD: Final = frozenset({"config", "upstream", *FLAGS})
 _CONFIGURED: Final = frozenset({"run", "check", "doctor", "print-config"})

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
 
-from idemproxy.core.record import AnswerFormatError, Identity, Phase, Record, unpack_answer
+from idemproxy.core.record import AnswerFormatError, Identity, Phase, Record, time_shown, unpack_answer
 from idemproxy.core.transition import Act
 
 Shown: TypeAlias = dict[str, object]
 
 ABSENT: Final = "absent"
 """The phase of a record that has gone."""
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def record_shown(identity: Identity, record: Record) -> Shown:
@@ -41,14 +38,6 @@ def whole_shown(identity: Identity, record: Record | None, acts: Sequence[Act]) 
     else:
         shown = record_shown(identity, record) | {"answer": _answer_shown(record.answer)}
     return shown | {"audit": [_act_shown(act) for act in acts]}
-
-
-def time_shown(microseconds: int | None) -> str | None:
-    """A time of the store's clock."""
-    if microseconds is None:
-        return None
-    moment = _EPOCH + timedelta(microseconds=microseconds)
-    return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 def _identity_shown(identity: Identity) -> Shown:

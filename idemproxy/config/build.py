@@ -14,6 +14,7 @@ from idemproxy.config.shape import (
     FingerprintShape,
     ProbeShape,
     RouteShape,
+    ScopeShape,
     StampShape,
     StoreShape,
     UpstreamShape,
@@ -45,12 +46,15 @@ def build(
         upstreams=MappingProxyType({name: _upstream(name, said) for name, said in shape.upstreams.items()}),
         routes=tuple(map(_route, shape.routes or ())),
         profiles=profiles,
+        scope=_scope(_told(shape.scope)),
         tls=None if shape.tls is None else ListenerTls(shape.tls.certificate_file, shape.tls.key_file),
         trusted_proxies=tuple(map(values.read_network, shape.trusted_proxies)),
         access_log=shape.access_log,
         log_format=shape.log_format,
         key_secret=key_secret,
         admin_token=admin_token,
+        max_agent_memory=units.size(shape.max_agent_memory),
+        memory_kept=sum(units.seconds(_told(said)) for said in (shape.defaults.retention, shape.defaults.expired_mark)),
         spool=Path(shape.spool.directory),
         drain=units.seconds(shape.drain),
         warnings=warnings,
@@ -111,7 +115,7 @@ def _policy(said: RouteShape) -> Policy:
     key, outcome = _told(said.key), said.outcome
     return Policy(
         key=KeyRule(values.read_key_name(_told(key.header)), _told(key.mode), frozenset(_told(key.sources))),
-        scope=ScopeRule(tuple(map(values.read_field_name, _told(said.scope).headers))),
+        scope=_scope(_told(said.scope)),
         fingerprint=fingerprint_rule(said.fingerprint),
         outcome=OutcomeRule(*(frozenset(kind) for kind in (outcome.release, outcome.unknown, outcome.complete))),
         on_unknown=_told(said.on_unknown),
@@ -119,6 +123,7 @@ def _policy(said: RouteShape) -> Policy:
         stamp=None if said.stamp is None else stamp_rule(said.stamp),
         on_expired=said.expired,
         forward_key=values.read_forward_key(_told(said.forward_key)),
+        forward_workflow=said.forward_workflow,
         lease=units.seconds(_told(said.lease)),
         wait=units.seconds(_told(said.wait)),
         retention=units.seconds(_told(said.retention)),
@@ -127,6 +132,10 @@ def _policy(said: RouteShape) -> Policy:
         max_stored_body=units.size(_told(said.max_stored_body)),
         replay_denied=REPLAY_DENIED | frozenset(map(values.read_field_name, said.replay_denied)),
     )
+
+
+def _scope(said: ScopeShape) -> ScopeRule:
+    return ScopeRule(tuple(map(values.read_field_name, said.headers)))
 
 
 def fingerprint_rule(said: FingerprintShape) -> FingerprintRule:

@@ -28,6 +28,7 @@ from idemproxy.core.stamp import check_stamp
 Finding: TypeAlias = tuple[Trail, str, tuple[Trail, ...]]
 
 _UPSTREAMS: Final[Trail] = ("upstreams",)
+_NO_CERTIFICATE: Final = "is the key of no certificate: name that in certificate_file, or delete this"
 
 
 def check(fitted: Fitted, document: Document) -> None:
@@ -80,8 +81,7 @@ def _upstream_tls(shape: ConfigurationShape) -> Iterator[Finding]:
         if read_upstream_url(upstream.url).scheme != "https":
             yield trail, "is never used: the URL says http; write https there, or delete this", (url,)
         if upstream.tls.key_file is not None and upstream.tls.certificate_file is None:
-            text = "is the key of no certificate: name that in certificate_file, or delete this"
-            yield (*trail, "key_file"), text, ((*trail, "certificate_file"),)
+            yield (*trail, "key_file"), _NO_CERTIFICATE, ((*trail, "certificate_file"),)
 
 
 def _listeners(shape: ConfigurationShape) -> Iterator[Finding]:
@@ -113,8 +113,11 @@ def _secrets(shape: ConfigurationShape) -> Iterator[Finding]:
 def _store(shape: ConfigurationShape) -> Iterator[Finding]:
     """What is asked of a store is a thing that a store of its kind has; a URL that lies in a file is not looked at."""
     scheme = (shape.store.url or "").partition("://")[0]
-    if shape.store.tls is not None and scheme and not scheme.startswith("rediss"):
+    tls = shape.store.tls
+    if tls is not None and scheme and not scheme.startswith("rediss"):
         yield ("store", "tls"), "is never used: the store's URL has to begin with rediss", (("store", "url"),)
+    if tls is not None and tls.key_file is not None and tls.certificate_file is None:
+        yield ("store", "tls", "key_file"), _NO_CERTIFICATE, (("store", "tls", "certificate_file"),)
     if shape.store.durability is not None and scheme in {"sqlite", "memory"}:
         yield ("store", "durability"), f"is for Redis: a {scheme} store has no replicas; delete it", (("store", "url"),)
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from idemproxy.config.problem import Trail, did_you_mean
+from idemproxy.config.problem import Trail, did_you_mean, either
 from idemproxy.config.shape import ConfigurationShape, Limits
 from idemproxy.config.source import Document, Unreadable
 
@@ -122,7 +122,7 @@ def _explain(error: ErrorDetails) -> str:
     if kind in {"enum", "literal_error"}:
         choices = re.findall(r"'([^']*)'", context["expected"])
         hint = did_you_mean(given, choices) if isinstance(given, str) else ""
-        return f"must be {' or '.join((', '.join(choices[:-1]), choices[-1]))}{hint}"
+        return f"must be {either(choices)}{hint}"
     if kind == "value_error":
         return str(context["error"])
     if kind in {"greater_than_equal", "less_than_equal"}:

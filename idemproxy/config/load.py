@@ -215,6 +215,9 @@ def _tls(fitted: Fitted) -> Iterator[tuple[Trail, ListenerTls | UpstreamTls]]:
         trail: Trail = ("upstreams", name, "tls")
         if upstream.tls is not None and fitted.is_sure(trail):
             yield trail, upstream_tls(upstream)
+    of_store = shape.store.tls
+    if of_store is not None and fitted.is_sure(("store", "tls")):
+        yield ("store", "tls"), UpstreamTls(of_store.ca_file, of_store.certificate_file, of_store.key_file)
 
 
 def _with_absolute_files(shape: S, folder: Path) -> S:

@@ -51,6 +51,11 @@ def show_trail(trail: Trail) -> str:
     return shown
 
 
+def either(words: Sequence[str]) -> str:
+    """`a`, `a or b`, `a, b or c`."""
+    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
 def did_you_mean(given: str, known: Sequence[str]) -> str:
     """` (did you mean 'x'?)` with the nearest of the known words, or nothing when none is near."""
     nearest = difflib.get_close_matches(given, [str(word) for word in known], n=1)

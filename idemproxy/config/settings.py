@@ -8,7 +8,8 @@ from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from idemproxy.core.policy import Route, Upstream
+from idemproxy.core.policy import MIB, Route, Upstream
+from idemproxy.core.scope import ScopeRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,8 @@ class Settings:
     upstreams: Mapping[str, Upstream]
     routes: tuple[Route, ...]
     profiles: Mapping[str, str]
+    scope: ScopeRule = ScopeRule()
+    """Whose workflows there are; routes have scopes of their own for records."""
     tls: ListenerTls | None = None
     trusted_proxies: tuple[Network, ...] = ()
     """Whose word on who asked is believed."""
@@ -86,6 +89,10 @@ class Settings:
     key_secret: bytes | None = field(default=None, repr=False)
     admin_token: bytes | None = field(default=None, repr=False)
     """What the records ask for on the admin listener. Without one they are served on loopback only."""
+    max_agent_memory: int = MIB
+    """The longest that an agent may save of its own state, in bytes."""
+    memory_kept: float = 8 * 86_400.0
+    """For how long that is kept after the last save, in seconds."""
     spool: Path = Path("idemproxy-spool")
     drain: float = 30.0
     warnings: tuple[str, ...] = ()

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from idemproxy.core.hop import FRAMING, WORKFLOW, dropped_names
+from idemproxy.core.hop import FRAMING, dropped_names
 from idemproxy.core.key import spell_key
 from idemproxy.core.message import Request, field_values
 from idemproxy.core.policy import ForwardKey, Policy, Route, Upstream, without_prefix
+from idemproxy.core.workflow import BAGGAGE, NAMES, without_workflow
 
-_OURS: Final = WORKFLOW | {b"expect", b"host"}  # the expectation has been answered by us
+_OURS: Final = frozenset({b"expect", b"host"})  # the expectation has been answered by us
+_OURS_AND_WORKFLOW: Final = _OURS | NAMES
 
 
 def request_head(
@@ -47,6 +49,8 @@ def request_head(
         elif lowered in told:
             new_name, new_value = told.pop(lowered)
             lines.append(b"%b: %b" % (name if new_name.lower() == lowered else new_name, new_value))
+        elif lowered == BAGGAGE and not policy.forward_workflow:
+            lines.extend([b"%b: %b" % (name, others)] if (others := without_workflow(value)) else [])
         elif lowered not in dropped:
             lines.append(b"%b: %b" % (name, value))
     # An HTTP/1.0 client may leave out Host, which HTTP/1.1 needs; and the operation may be named by other fields than the key's.
@@ -82,11 +86,12 @@ def _not_forwarded(request: Request, policy: Policy) -> frozenset[bytes]:
     What names the operation is never this hop's alone, whatever the client lists in `Connection`.
     """
     stamp = policy.stamp.name.lower().encode("ascii") if policy.stamp is not None and policy.stamp.place == "header" else b""
+    ours = _OURS if policy.forward_workflow else _OURS_AND_WORKFLOW
     match policy.forward_key:
         case ForwardKey.SAME:
-            ours = _OURS
+            pass
         case ForwardKey.STRIP:
-            ours = _OURS | {policy.key.header}
+            ours |= {policy.key.header}
         case renamed:
-            ours = _OURS | {policy.key.header, renamed.lower()}  # the key goes out under the other name, and once
+            ours |= {policy.key.header, renamed.lower()}  # the key goes out under the other name, and once
     return (dropped_names(request.fields) - {policy.key.header, stamp}) | ours

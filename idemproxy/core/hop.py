@@ -37,9 +37,6 @@ _NEVER_NAMED: Final = frozenset({b"host", b"authorization", b"content-type", b"c
 _OF_CLIENTS: Final = frozenset({b"forwarded", b"x-real-ip"})
 _OF_CLIENTS_KIND: Final = b"x-forwarded-"
 
-WORKFLOW: Final = frozenset({b"workflow-id", b"workflow-step", b"workflow-action"})
-"""What agents tell this proxy about their work; it does not concern the upstream."""
-
 _DROPPED: Final = HOP_BY_HOP | FRAMING | OURS
 
 

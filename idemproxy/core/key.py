@@ -2,7 +2,6 @@
 
 Two spellings are one key (draft-ietf-httpapi-idempotency-key-header-07, section 2.1, and what clients send in practice):
 the structured-field string `"abc"` and the bare `abc`. After unquoting, a key is 1 to 255 visible ASCII characters.
-Without an explicit key, a workflow's id and step make one: `{workflow_id}_step_{step}`, the scheme that agents use.
 """
 
 from __future__ import annotations
@@ -18,8 +17,6 @@ from idemproxy.core.message import Fields, field_values
 
 MAX_KEY_LENGTH: Final = 255
 
-_JOINT: Final = "_step_"
-
 # RFC 9651, section 3.3.3: within the quotes only `"` and `\` are escaped, each by a backslash.
 _QUOTED = re.compile(rb'"((?:[\x20-\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"')
 _ESCAPE = re.compile(rb'\\(["\\])')
@@ -33,6 +30,8 @@ class KeyMode(StrEnum):
 
     OPTIONAL = "optional"
     REQUIRED = "required"
+    DERIVE = "derive"
+    """Where a workflow is told, the key is derived from that, the route and the fingerprint; else as `optional`."""
 
 
 class KeySource(StrEnum):
@@ -58,39 +57,20 @@ class KeyInvalidError(ValueError):
     """The request names its operation in a way that has no single meaning; the message says why."""
 
 
-def find_key(fields: Fields, rule: KeyRule) -> str | None:
-    """The plain key of a request, or None when nothing in it names its operation. Raises KeyInvalidError."""
+def explicit_key(fields: Fields, rule: KeyRule) -> str | None:
+    """The plain key that a request carries in the rule's field, None when it carries none. Raises KeyInvalidError."""
     if KeySource.HEADER in rule.sources and (lines := field_values(fields, rule.header)):
-        return _sole(lines, "key")
-    return _workflow_key(fields) if KeySource.WORKFLOW in rule.sources else None
+        return parse_key(sole(lines, "key"))
+    return None
 
 
-def _workflow_key(fields: Fields) -> str | None:
-    """The key that a workflow's id and step make together; None where one of the two is absent."""
-    ids, steps = field_values(fields, b"workflow-id"), field_values(fields, b"workflow-step")
-    if not ids or not steps:
-        return None
-    workflow, step = _sole(ids, "Workflow-Id"), _sole(steps, "Workflow-Step")
-    # Otherwise two pairs, such as (a, b_step_c) and (a_step_b, c), would make one key of two operations.
-    if _JOINT in step or workflow.endswith(_JOINT.removesuffix("_")):
-        raise KeyInvalidError(
-            "`_step_` joins Workflow-Id and Workflow-Step: the step may not hold it, nor the id end with `_step`"
-        )
-    key = f"{workflow}{_JOINT}{step}"
-    if len(key) > MAX_KEY_LENGTH:
-        raise KeyInvalidError(
-            f"the key of Workflow-Id and Workflow-Step has {len(key)} characters, and at most {MAX_KEY_LENGTH} are allowed"
-        )
-    return key
-
-
-def _sole(lines: list[bytes], name: str) -> str:
-    """The checked value of a field that may stand on one line only; `name` is its name in messages."""
+def sole(lines: list[bytes], name: str) -> bytes:
+    """The value of a field that may stand on one line only; `name` is its name in messages. Raises KeyInvalidError."""
     match lines:
         case [value]:
-            return parse_key(value, name)
+            return value
         case _:
-            raise KeyInvalidError(f"there are {len(lines)} {name} header lines, and one operation has one {name}")
+            raise KeyInvalidError(f"the {name} is given {len(lines)} times, and one operation has one")
 
 
 def parse_key(value: bytes, name: str = "key") -> str:

@@ -118,6 +118,8 @@ class Policy:
     on_expired: OnExpired = OnExpired.REFUSE
     forward_key: ForwardKey | bytes = ForwardKey.STRIP
     """`strip`, `same`, or the name of the field under which the upstream gets the key."""
+    forward_workflow: bool = False
+    """Whether the upstream sees what agents tell of their workflow."""
     lease: float = 15.0
     wait: float = 10.0
     retention: float = 86_400.0

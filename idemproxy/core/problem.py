@@ -1,7 +1,7 @@
 """The proxy's own answers: RFC 9457 problem documents that a program, or a model, can act on.
 
 Each slug has one row: what it is called, whether the operation was executed, and what a retry should do. A document
-echoes nothing of any request.
+echoes nothing of any request, but the name of a parameter that a page of the proxy does not have.
 """
 
 from __future__ import annotations
@@ -25,9 +25,14 @@ class Slug(StrEnum):
     KEY_EXPIRED = "key-expired"
     NOT_SENT = "not-sent"
     STORE_UNAVAILABLE = "store-unavailable"
+    RECORDS_LOST = "records-lost"
     BODY_TOO_LARGE = "body-too-large"
     NO_ROUTE = "no-route"
     DRAINING = "draining"
+    WORKFLOW_UNKNOWN = "workflow-unknown"
+    KEY_UNKNOWN = "key-unknown"
+    MEMORY_CHANGED = "memory-changed"
+    METHOD_NOT_ALLOWED = "method-not-allowed"
 
 
 class Executed(StrEnum):
@@ -71,9 +76,14 @@ KINDS: Final = MappingProxyType(
         Slug.KEY_EXPIRED: Kind(410, "The answer is no longer kept", Executed.YES, Retry.AFTER_CHECK),
         Slug.NOT_SENT: Kind(502, "The request was not sent", Executed.NO, Retry.SAME_KEY, "destination_unavailable"),
         Slug.STORE_UNAVAILABLE: Kind(503, "The store is unavailable", Executed.NO, Retry.SAME_KEY, "proxy_internal_error"),
+        Slug.RECORDS_LOST: Kind(503, "The store has lost records", Executed.UNKNOWN, Retry.AFTER_CHECK, "proxy_internal_error"),
         Slug.BODY_TOO_LARGE: Kind(413, "The request body is too large", Executed.NO, Retry.NEVER, "http_request_denied"),
         Slug.NO_ROUTE: Kind(404, "No route matches the request", Executed.NO, Retry.NEVER, "http_request_denied"),
         Slug.DRAINING: Kind(503, "The proxy is shutting down", Executed.NO, Retry.SAME_KEY, "proxy_internal_error"),
+        Slug.WORKFLOW_UNKNOWN: Kind(404, "Nothing is kept of this workflow", Executed.UNKNOWN, Retry.SAME_KEY),
+        Slug.KEY_UNKNOWN: Kind(404, "There is no record of this key", Executed.UNKNOWN, Retry.SAME_KEY),
+        Slug.MEMORY_CHANGED: Kind(412, "The memory has another version", Executed.NO, Retry.AFTER_CHECK),
+        Slug.METHOD_NOT_ALLOWED: Kind(405, "The page has no such method", Executed.NO, Retry.NEVER, "http_request_denied"),
     }
 )
 

@@ -6,12 +6,15 @@ Times are whole microseconds since the epoch on the store's clock; durations are
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
 from idemproxy.core.message import Answer, Fields
 
 MICROSECONDS: Final = 1_000_000
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Phase(StrEnum):
@@ -70,6 +73,14 @@ class Record:
     status: int | None = None
     source: Source = Source.ANSWERED
     answer: bytes | None = field(default=None, repr=False)
+
+
+def time_shown(microseconds: int | None) -> str | None:
+    """A time of the store's clock in UTC (RFC 3339); None where there is none."""
+    if microseconds is None:
+        return None
+    moment = _EPOCH + timedelta(microseconds=microseconds)
+    return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 class AnswerFormatError(ValueError):

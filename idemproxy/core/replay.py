@@ -74,7 +74,7 @@ def surplus_codings(stored: StoredAnswer, asked: Fields) -> list[bytes]:
     accepted = field_values(asked, b"accept-encoding")
     if not accepted or _CODED not in stored.head.lower():
         return []
-    _, fields = _read_head(stored.head)
+    _, fields = read_head(stored.head)
     codings = names(field_values(fields, b"content-encoding"))
     if stored.status == 206 or _is_not_to_be_transformed(fields) or _is_not_to_be_transformed(asked):
         return []
@@ -99,7 +99,7 @@ def decoded_body(stored: StoredAnswer, surplus: list[bytes]) -> Iterator[bytes]:
 
 def decoded_head(stored: StoredAnswer, surplus: list[bytes]) -> bytes:
     """The head of a stored answer with the fields that are true of it without its last codings, `surplus`."""
-    reason, fields = _read_head(stored.head)
+    reason, fields = read_head(stored.head)
     codings = names(field_values(fields, b"content-encoding"))
     left = b", ".join(codings[: len(codings) - len(surplus)])
     told: list[tuple[bytes, bytes]] = []
@@ -116,7 +116,7 @@ def decoded_head(stored: StoredAnswer, surplus: list[bytes]) -> bytes:
     return head_bytes(reason, tuple(told))
 
 
-def _read_head(head: bytes) -> tuple[bytes, Fields]:
+def read_head(head: bytes) -> tuple[bytes, Fields]:
     """The reason phrase and the fields of a head as `head_bytes` makes it."""
     reason, *lines = head.split(b"\r\n")[:-1]
     parts = (line.partition(b": ") for line in lines)

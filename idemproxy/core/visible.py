@@ -8,12 +8,13 @@ from contextlib import suppress
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
-from idemproxy.core.key import KeyInvalidError, KeyRule, KeySource, find_key
+from idemproxy.core.key import KeyInvalidError
 from idemproxy.core.message import Fields
 from idemproxy.core.policy import comparable_path
+from idemproxy.core.workflow import find_workflow, step_key
 
-_WORKFLOW: Final = KeyRule(sources=frozenset({KeySource.WORKFLOW}))
-_KEYS: Final = b"/_idemproxy/keys/"
+_NAMING: Final = (b"/_idemproxy/keys/", b"/_idemproxy/workflows/")
+"""The pages that are asked for by a key, or by the id of a workflow, which is part of its keys."""
 
 _ESCAPED = re.compile(rb'\\(["\\])')
 _TO_ESCAPE = re.compile(rb'["\\]')
@@ -33,7 +34,8 @@ def plain_keys(fields: Fields, names: Collection[bytes]) -> frozenset[bytes]:
         bare = _ESCAPED.sub(rb"\1", inner)
         keys |= {inner, bare, _TO_ESCAPE.sub(rb"\\\g<0>", bare)}
     with suppress(KeyInvalidError):
-        keys.add((find_key(fields, _WORKFLOW) or "").encode("ascii"))
+        workflow = find_workflow(fields)
+        keys.add(((workflow and step_key(workflow)) or "").encode("ascii"))
     return frozenset(keys - {b""})
 
 
@@ -44,12 +46,17 @@ def tells(text: bytes, keys: Collection[bytes]) -> bool:
 
 
 def visible_path(target: bytes, keys: Collection[bytes]) -> bytes:
-    """The path of a target, with `*` for a key, also one that is asked for, and for credentials; `-` where it is no path."""
+    """The path of a target, with `*` for a key, also one that is asked for, and for credentials; `-` where it is no path.
+
+    So it is with the id of a workflow that is asked for.
+    """
     path = _BEHIND_PATH.split(target, maxsplit=1)[0]
     if not path.startswith(b"/"):
         return b"-"  # it may hold credentials
-    if comparable_path(path).startswith(_KEYS):
-        return _KEYS + b"*"
+    comparable = comparable_path(path)
+    for page in _NAMING:
+        if comparable.startswith(page):
+            return page + b"*"
     return _without_keys(_USERINFO.sub(rb"\1*@", path), sorted(keys, key=len, reverse=True))
 
 

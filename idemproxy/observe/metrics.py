@@ -24,7 +24,13 @@ from idemproxy.observe.observation import Observation, Outcome, Result
 NO_ROUTE: Final = "-"
 """The label `route` of a request that no route takes; no configured route may be called so."""
 
-STORE_OPERATIONS: Final = ("check", "claim", "renew", *Settlement, "read", "list", "resolve", "forget", "audit")
+OWN_ROUTE: Final = "_idemproxy"
+"""That of a request for one of the proxy's own pages; no configured route may be called so either."""
+
+STORE_OPERATIONS: Final = (
+    *("check", "claim", "renew", *Settlement, "read", "list", "resolve", "forget", "audit"),
+    *("note", "journal", "save"),
+)
 
 STORE_FINDINGS: Final = ("error", "warning", "unverified", "accepted")
 """What was found of the store's server or file, other than that it is fine, by how much it matters."""
@@ -41,7 +47,7 @@ class Metrics:
     def __init__(self, routes: Iterable[str], store: str) -> None:
         """Make every series: `routes` are the configured names, `store` the store's name."""
         self._registry = CollectorRegistry()
-        names = [*routes, NO_ROUTE]
+        names = [*routes, NO_ROUTE, OWN_ROUTE]
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
         self._routes = self._make_routes(names)
@@ -51,6 +57,10 @@ class Metrics:
         self._spool_entries = self._gauge("spool_entries", "Endings that wait in the spool for the store.")
         self._spool_bytes = self._gauge("spool_bytes", "Bytes of answers that wait in the spool.")
         self._in_flight = self._gauge("in_flight", "Attempts that are being forwarded now.")
+        self._drain_deadline = self._gauge(
+            "drain_deadline_timestamp_seconds", "When a drain that is under way ends what is still forwarded; 0 without one."
+        )
+        self._reload_failed = self._gauge("reload_failed", "1 when the last SIGHUP could not take the certificate, else 0.")
 
     def observe(self, observation: Observation) -> None:
         """Count one finished request."""
@@ -75,7 +85,7 @@ class Metrics:
         """Count what became of a holder's write; `operation` is a value of core.outcome.Settlement."""
         self._store.settlements[operation, settled].inc()
 
-    def store_operation(self, operation: str, seconds: float, ok: bool) -> None:  # noqa: FBT001 - the shape of MeasuredStore's report
+    def store_operation(self, operation: str, seconds: float, ok: bool) -> None:  # noqa: FBT001 - as each operation has it
         """Count one operation of the store, one of STORE_OPERATIONS; `ok` says that the store confirmed it."""
         self._store.operations[operation, ok].inc()
         self._store.seconds[operation].observe(seconds)
@@ -104,6 +114,14 @@ class Metrics:
     def attempt_ended(self) -> None:
         """One attempt fewer is being forwarded."""
         self._in_flight.dec()
+
+    def draining_until(self, deadline: float) -> None:
+        """A drain has begun; at `deadline`, in seconds since 1970, what is still forwarded becomes unknown."""
+        self._drain_deadline.set(deadline)
+
+    def reloaded(self, *, taken: bool) -> None:
+        """Whether the last SIGHUP took the certificate as it is now; where not, that from before serves on."""
+        self._reload_failed.set(not taken)
 
     def render(self) -> tuple[bytes, str]:
         """The whole page and its content type; takes some 6 microseconds a line, in whichever thread calls it."""

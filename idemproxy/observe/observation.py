@@ -9,7 +9,7 @@ from idemproxy.core.problem import Slug
 
 
 class Outcome(StrEnum):
-    """What a request came to. All but `read` are also the values of `Idempotency-Status`."""
+    """What a request came to. All but the last two are also the values of `Idempotency-Status`."""
 
     EXECUTED = "executed"
     REPLAYED = "replayed"
@@ -20,6 +20,8 @@ class Outcome(StrEnum):
     BYPASSED = "bypassed"
     READ = "read"
     """Passed through: a safe method, or a route that only reads."""
+    OWN = "own"
+    """Answered by one of the proxy's own pages."""
 
 
 class Result(StrEnum):

@@ -158,6 +158,16 @@ def unseen(seen: Record | None, key_hash: str) -> Reply:
     return refusal(problem(Slug.STORE_UNAVAILABLE, detail, retry_after=RETRY_AFTER), Outcome.REFUSED, key_hash=key_hash)
 
 
+def lost(key_hash: str) -> Reply:
+    """The store has lost what it would have to tell, so this request was not sent, and an earlier one may have been."""
+    detail = (
+        "The store of this proxy has lost records since the proxy started, so nobody knows whether this operation has already "
+        "happened, and this request was not sent: find out at the upstream. A retry with the same key is carried out only when "
+        "an operator has seen to the loss."
+    )
+    return refusal(problem(Slug.RECORDS_LOST, detail), Outcome.UNKNOWN, key_hash=key_hash)
+
+
 def not_sent(outcome: NeverSent, forwarded: Forwarded | None = None, told: Told | None = None) -> Reply:
     """No byte of the request left this proxy."""
     detail = f"The request was not sent, since {outcome.reason}: retry with the same key."

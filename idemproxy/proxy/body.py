@@ -16,7 +16,6 @@ from idemproxy.proxy.inbound import RefusedError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from idemproxy.core.policy import Route
     from idemproxy.proxy.inbound import Covered
     from idemproxy.server.connection import ServerConnection
 
@@ -25,6 +24,10 @@ _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 class SlowError(Exception):
     """The client sent nothing for too long, or too little; the message says which."""
+
+
+class TooLongError(Exception):
+    """The body is longer than it may be."""
 
 
 class Intake:
@@ -53,8 +56,8 @@ class Intake:
                 piece = await self._content.readany()
         except TimeoutError as exc:
             if left < self._patience:
-                raise SlowError(f"The request body came at less than {self._rate} bytes/s, so nothing was sent.") from exc
-            raise SlowError(f"Nothing of the request body came for {self._patience:g} s, so nothing was sent.") from exc
+                raise SlowError(f"The request body came at less than {self._rate} bytes/s") from exc
+            raise SlowError(f"Nothing of the request body came for {self._patience:g} s") from exc
         if (fault := self._content.exception()) is not None:
             raise fault  # aiohttp, woken at the end of a chunk, takes a body that broke in that moment for one that ended
         self._waited += self._clock() - began
@@ -69,29 +72,32 @@ async def read_body(http: web.BaseRequest, covered: Covered, patience: float) ->
     """
     route = covered.route
     limit = route.policy.max_request_body
-    if (http.content_length or 0) > limit:
-        raise _too_large(route)
-    await answer_expectation(http, covered.request)
-    intake = Intake(http, patience)
-    pieces = []
-    size = 0
     try:
-        while piece := await intake.take():
-            size += len(piece)
-            if size > limit:
-                raise _too_large(route)
-            pieces.append(piece)
+        return replace(covered.request, body=await whole_body(http, covered.request, limit, patience))
+    except TooLongError as exc:
+        detail = f"The request body exceeds {limit} bytes, so nothing was sent."
+        raise RefusedError(problem(Slug.BODY_TOO_LARGE, detail), route.name, close=True) from exc
     except SlowError as exc:
-        raise RefusedError(problem(Slug.BAD_REQUEST, str(exc), status=408), route.name, close=True) from exc
+        raise RefusedError(problem(Slug.BAD_REQUEST, f"{exc}, so nothing was sent.", status=408), route.name, close=True) from exc
     except web.RequestPayloadError as exc:
         detail = "The request body is broken off or wrongly framed, so nothing was sent."
         raise RefusedError(problem(Slug.BAD_REQUEST, detail), route.name, close=True) from exc
-    return replace(covered.request, body=b"".join(pieces))
 
 
-def _too_large(route: Route) -> RefusedError:
-    detail = f"The request body exceeds {route.policy.max_request_body} bytes, so nothing was sent."
-    return RefusedError(problem(Slug.BODY_TOO_LARGE, detail), route.name, close=True)
+async def whole_body(http: web.BaseRequest, request: Request, limit: int, patience: float) -> bytes:
+    """The body, of at most `limit` bytes. Raises TooLongError, as soon as that is known, SlowError and RequestPayloadError."""
+    if (http.content_length or 0) > limit:
+        raise TooLongError
+    await answer_expectation(http, request)
+    intake = Intake(http, patience)
+    pieces = []
+    size = 0
+    while piece := await intake.take():
+        size += len(piece)
+        if size > limit:
+            raise TooLongError
+        pieces.append(piece)
+    return b"".join(pieces)
 
 
 async def answer_expectation(http: web.BaseRequest, request: Request) -> None:

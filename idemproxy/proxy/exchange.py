@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
@@ -25,6 +25,7 @@ from idemproxy.core.transition import Ask, Found, Granted, Release, Settled
 from idemproxy.observe.observation import Result
 from idemproxy.proxy.answers import (
     Told,
+    lost,
     outcome_unknown,
     recovered,
     refused,
@@ -38,11 +39,12 @@ from idemproxy.proxy.lease import Lease, elapsed
 from idemproxy.proxy.probing import probe
 from idemproxy.proxy.reply import Forwarded
 from idemproxy.proxy.upstream import attempt, judged
-from idemproxy.store.base import StoreUnavailableError, StoreUncertainError
+from idemproxy.store.base import LostRecordsError, StoreUnavailableError, StoreUncertainError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
+    from idemproxy.core.journal import Note, WorkflowIdentity
     from idemproxy.core.message import Request
     from idemproxy.core.policy import Route
     from idemproxy.core.probe import ProbeRule
@@ -68,7 +70,8 @@ _HELD: Final = Rule(Verb.REFUSE, Slug.OUTCOME_UNKNOWN)
 class Call:
     """A covered request, ready for its journey: whole, named, and fingerprinted.
 
-    `request` is what is forwarded, its stamp on it; `key` is the plain key, for probes; `wait` in seconds.
+    `request` is what is forwarded, its stamp on it; `key` is the plain key, for probes; `wait` in seconds; `note` is what the
+    journal of its workflow is told, where it is a step of one.
     """
 
     request: Request
@@ -77,6 +80,7 @@ class Call:
     key: str = field(repr=False)
     fingerprint: str
     wait: float
+    note: tuple[WorkflowIdentity, Note] | None = None
 
 
 @dataclass(slots=True)
@@ -143,6 +147,8 @@ class Exchange:
         call = journey.call
         try:
             await self._travel(journey)
+        except LostRecordsError:  # told once, by store.inspection
+            journey.reply.set_result(lost(call.identity.key_hash))
         except StoreUnavailableError as exc:
             _log.warning("route %s: %s", call.route.name, exc)
             journey.reply.set_result(unseen(journey.seen, call.identity.key_hash))
@@ -162,7 +168,7 @@ class Exchange:
         before: Record | None = None
         reclaim: int | None = None
         wake: Wake | None = None
-        with ExitStack() as watching:
+        with ExitStack() as watching, self._noting(call) as noting:
             while not reply.done():
                 asked_at = elapsed()
                 ask = Ask(call.fingerprint, owner, call.route.name, round(policy.lease * MICROSECONDS), reclaim)
@@ -173,6 +179,7 @@ class Exchange:
                 rule = decide(claimed, call.fingerprint, policy, patient=asked_at < patience, waited=wake is not None)
                 match rule.verb, claimed:
                     case Verb.FORWARD, Granted(hold):
+                        await self._noted(noting, call.identity, hold, before)
                         await self._act(journey, hold, Lease(asked_at, policy.lease), before)
                         owner, before, reclaim = self._owner.draw(), None, None  # for another look, where there is no reply yet
                     case Verb.REPLAY, Found(record):
@@ -188,6 +195,28 @@ class Exchange:
                         journey.waited = elapsed() - (patience - call.wait)
                     case unknown:
                         raise AssertionError(f"the journey knows no way to {unknown}")
+
+    @contextmanager
+    def _noting(self, call: Call) -> Iterator[asyncio.Task[None] | None]:
+        """The note for the journal, on its way: it leaves together with the first claim."""
+        if call.note is None:
+            yield None
+            return
+        noting = self._loop.create_task(self._store.journals.note(*call.note))
+        try:
+            yield noting
+        finally:  # an operation that is known already was noted when it began
+            noting.add_done_callback(lambda done: done.cancelled() or done.exception())
+            noting.cancel()
+
+    async def _noted(self, noting: asyncio.Task[None] | None, identity: Identity, hold: Hold, before: Record | None) -> None:
+        """See that a step is in the journal before it is forwarded; if it is not, the claim is given back."""
+        try:
+            if noting is not None:
+                await noting
+        except StoreUnavailableError:
+            await self._settler.settle(identity, hold, Release() if before is None else still_unknown(before))
+            raise
 
     async def _claim(self, identity: Identity, ask: Ask, before: Record | None, *, watched: bool) -> Granted | Found:
         try:

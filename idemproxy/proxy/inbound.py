@@ -11,14 +11,16 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from idemproxy.core.key import KeyInvalidError, KeyMode, KeySource, find_key, hash_secretly
+from idemproxy.core.journal import Note, WorkflowIdentity
+from idemproxy.core.key import KeyInvalidError, KeyMode, KeySource, hash_secretly
 from idemproxy.core.message import Fields, Request, field_values
 from idemproxy.core.origin import Arrival, believed, is_trusted, told
 from idemproxy.core.policy import SAFE_METHODS, Effect, Route, comparable_path, match_route
 from idemproxy.core.problem import Problem, Slug, problem
-from idemproxy.core.record import Identity
-from idemproxy.core.scope import find_scope
+from idemproxy.core.record import MICROSECONDS, Identity
+from idemproxy.core.scope import ScopeRule, find_scope
 from idemproxy.core.stamp import StampError
+from idemproxy.core.workflow import Name, Workflow, derived_key, find_name
 from idemproxy.observe.observation import Outcome
 
 if TYPE_CHECKING:
@@ -67,13 +69,25 @@ class Passing:
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """A write with a key, its body not yet read; `request` is what its client asks, and not yet what goes on (core.origin)."""
+    """A write with a name, its body not yet read; `request` is what its client asks, and not yet what goes on (core.origin).
+
+    `key` and `identity` are None while the key is to be derived from what the body says.
+    """
 
     request: Request
     route: Route
-    identity: Identity
-    key: str = field(repr=False)
+    scope: str
+    key: str | None = field(repr=False)
+    identity: Identity | None
+    workflow: Workflow | None
     arrival: Arrival
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """A request for one of the proxy's own pages, its body not yet read."""
+
+    request: Request
 
 
 def arrival_of(http: web.BaseRequest, trusted: tuple[IPv4Network | IPv6Network, ...]) -> Arrival:
@@ -83,15 +97,14 @@ def arrival_of(http: web.BaseRequest, trusted: tuple[IPv4Network | IPv6Network, 
     return Arrival(peer, http.secure, is_trusted(peer, trusted), made, b"1.%d" % http.version.minor)
 
 
-def arrive(http: web.BaseRequest, arrival: Arrival, routes: Sequence[Route], secret: bytes | None) -> Passing | Covered:
+def arrive(http: web.BaseRequest, arrival: Arrival, routes: Sequence[Route], secret: bytes | None) -> Own | Passing | Covered:
     """Find the route, the key and the scope. Raises RefusedError."""
     host = _host(http, http.raw_headers)
     scheme = b"https" if http.secure else b"http"
     target = _origin_form(http.method, http.raw_path.encode("utf-8", "surrogateescape"), host, scheme)
     request = believed(Request(http.method, target, http.raw_headers), arrival)
     if comparable_path(request.path).startswith(RESERVED):
-        detail = f"Paths below {RESERVED.decode('ascii')} are this proxy's own, and there is nothing at this one."
-        raise RefusedError(problem(Slug.NO_ROUTE, detail), close=True)
+        return Own(request)
     if not _is_plainly_framed(request):
         detail = "The request's body has a transfer coding other than chunked, so nothing was sent."
         raise RefusedError(problem(Slug.BAD_REQUEST, detail), close=True)
@@ -100,19 +113,19 @@ def arrive(http: web.BaseRequest, arrival: Arrival, routes: Sequence[Route], sec
         detail = "No route of this proxy takes this method, host and path, so nothing was sent."
         raise RefusedError(problem(Slug.NO_ROUTE, detail), close=True)
     if not all(map(bytes.isascii, chain.from_iterable(request.fields))):
-        _key(request, route)  # if it is the key that cannot be read, this is what is told
+        _name(request, route)  # if it is the key that cannot be read, this is what is told
         raise _bad("A field of the request holds bytes that are not ASCII, so nothing was sent: encode them.", route.name)
     asked = asked_upgrade(request) if http.version.minor else None
     upgrade = None if http.body_exists else asked
     covers = route.covers(request)
-    key = _key(request, route) if covers or asked else None
-    if asked and key is not None:
+    name = _name(request, route) if covers or asked else None
+    if asked and name is not None:
         detail = "A tunnel is no operation that a key could name: leave the key, or the upgrade, out. Nothing was sent."
         raise RefusedError(problem(Slug.BAD_REQUEST, detail), route.name, close=True)
     if not covers:
         is_read = route.effect is Effect.READ or request.method in SAFE_METHODS
         return Passing(told(request, route, arrival), route, Outcome.READ if is_read else Outcome.BYPASSED, upgrade)
-    if key is None:
+    if name is None:
         rule = route.policy.key
         if rule.mode is KeyMode.REQUIRED:
             names = {KeySource.HEADER: rule.header.decode("ascii").title(), KeySource.WORKFLOW: "Workflow-Id and Workflow-Step"}
@@ -121,13 +134,40 @@ def arrive(http: web.BaseRequest, arrival: Arrival, routes: Sequence[Route], sec
             raise RefusedError(problem(Slug.KEY_MISSING, detail), route.name, close=True)
         return Passing(told(request, route, arrival), route, Outcome.BYPASSED, upgrade)
     scope = find_scope(request.fields, route.policy.scope, secret)
-    return Covered(request, route, Identity(scope, route.upstream, hash_secretly(key.encode("ascii"), secret)), key, arrival)
+    identity = None if name.key is None else _identity(scope, route, name.key, secret)
+    return Covered(request, route, scope, name.key, identity, name.workflow, arrival)
 
 
-def _key(request: Request, route: Route) -> str | None:
-    """The request's key, None when it has none. Raises RefusedError."""
+def named(covered: Covered, fingerprint: str, secret: bytes | None) -> tuple[str, Identity]:
+    """The key and the identity of a write whose fingerprint is known."""
+    if covered.key is not None and covered.identity is not None:
+        return covered.key, covered.identity
+    if covered.workflow is None:
+        raise AssertionError("a covered request without a name")
+    key = derived_key(covered.workflow, covered.route.name, fingerprint)
+    return key, _identity(covered.scope, covered.route, key, secret)
+
+
+def noted(covered: Covered, identity: Identity, scope: ScopeRule, secret: bytes | None) -> tuple[WorkflowIdentity, Note] | None:
+    """What the journal is told of a step of a workflow, None where there is none; `scope` says whose workflows there are."""
+    workflow, policy = covered.workflow, covered.route.policy
+    if workflow is None:
+        return None
+    kept = round((policy.retention + policy.expired_mark) * MICROSECONDS)
+    whose = WorkflowIdentity(
+        find_scope(covered.request.fields, scope, secret), hash_secretly(workflow.id.encode("ascii"), secret)
+    )
+    return whose, Note(identity, covered.route.name, kept, workflow.step, workflow.action)
+
+
+def _identity(scope: str, route: Route, key: str, secret: bytes | None) -> Identity:
+    return Identity(scope, route.upstream, hash_secretly(key.encode("ascii"), secret))
+
+
+def _name(request: Request, route: Route) -> Name | None:
+    """What names the request's operation, None when nothing does. Raises RefusedError."""
     try:
-        return find_key(request.fields, route.policy.key)
+        return find_name(request.fields, route.policy.key)
     except KeyInvalidError as exc:
         detail = f"The request was not sent, since {exc}."
         raise RefusedError(problem(Slug.KEY_INVALID, detail), route.name, close=True) from exc
@@ -145,16 +185,16 @@ def asked_upgrade(request: Request) -> bytes | None:
     return b", ".join(name for name in protocols if name and not name.lower().startswith(_NEVER_TUNNELLED)) or None
 
 
-async def stamped(request: Request, covered: Covered, digesting: Digesting) -> Request:
+async def stamped(request: Request, route: Route, key: str, digesting: Digesting) -> Request:
     """The request as it is forwarded: with its key where the route's upstream keeps it. Raises RefusedError."""
-    rule = covered.route.policy.stamp
+    rule = route.policy.stamp
     if rule is None:
         return request
     try:
-        return await digesting.stamp(request, rule, covered.key)
+        return await digesting.stamp(request, rule, key)
     except StampError as exc:
         detail = f"The request was not sent, since it cannot carry its key to the upstream: {exc}."
-        raise RefusedError(problem(Slug.BAD_REQUEST, detail), covered.route.name) from exc
+        raise RefusedError(problem(Slug.BAD_REQUEST, detail), route.name) from exc
 
 
 def wait_of(request: Request, route: Route) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from aiohttp import StreamReader, web
 
@@ -15,11 +15,12 @@ from idemproxy.core.policy import Timeouts
 from idemproxy.core.problem import Executed, Slug, problem
 from idemproxy.core.replay import status_lines
 from idemproxy.core.visible import plain_keys, visible_path
+from idemproxy.observe.metrics import OWN_ROUTE
 from idemproxy.observe.observation import Observation, Outcome, Result
 from idemproxy.proxy.body import read_body
 from idemproxy.proxy.digesting import Digesting
 from idemproxy.proxy.exchange import Call, Journey
-from idemproxy.proxy.inbound import Covered, Passing, RefusedError, arrival_of, arrive, stamped, wait_of
+from idemproxy.proxy.inbound import Covered, Own, Passing, RefusedError, arrival_of, arrive, named, noted, stamped, wait_of
 from idemproxy.proxy.outbound import Written, send
 from idemproxy.proxy.passthrough import pass_through
 from idemproxy.proxy.reply import BrokenOffError, Reply, refusal
@@ -30,14 +31,27 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from ipaddress import IPv4Network, IPv6Network
 
+    from idemproxy.core.message import Request
     from idemproxy.core.policy import Route
     from idemproxy.core.problem import Problem
+    from idemproxy.core.record import Identity
+    from idemproxy.core.scope import ScopeRule
     from idemproxy.proxy.exchange import Exchange
     from idemproxy.proxy.pool import Pool
     from idemproxy.proxy.reply import Forwarded
 
 CLIENT_GONE: Final = 499
 """The status noted for a client that left before its reply, as proxies have come to write it."""
+
+
+class OwnPages(Protocol):
+    """What the proxy answers itself, below its reserved prefix."""
+
+    async def answer(self, http: web.BaseRequest, request: Request, patience: float) -> Reply:
+        """The reply of the page that is asked for; `patience` as read_body has it."""
+
+    def drain(self) -> None:
+        """Answer at once from now on, and let nobody wait for what is under way."""
 
 
 @dataclass(slots=True)
@@ -52,7 +66,8 @@ class Visit:
     outcome: Outcome = Outcome.REFUSED
     """What the request has come to if its client leaves now."""
     patience: float = Timeouts().idle
-    covered: Covered | None = None
+    identity: Identity | None = None
+    """Of the operation, when it is covered and its key is known."""
     journey: Journey | None = None
     told: bool = False
     request_id: str | None = None
@@ -68,7 +83,9 @@ class Listener:
         routes: Sequence[Route],
         pools: Mapping[str, Pool],
         exchange: Exchange,
+        pages: OwnPages,
         observe: Callable[[Observation], None],
+        scope: ScopeRule,
         secret: bytes | None,
         trusted: tuple[IPv4Network | IPv6Network, ...],
     ) -> None:
@@ -77,7 +94,9 @@ class Listener:
         """Where a key may stand, as far as is known without a route."""
         self._pools = pools
         self._exchange = exchange
+        self._pages = pages
         self._observe = observe
+        self._scope = scope
         self._secret = secret
         self._trusted = trusted
         self.digesting = Digesting()
@@ -112,6 +131,8 @@ class Listener:
             arrived = self._arrive(http, visit)
             if isinstance(arrived, Covered):
                 return await self._send(http, visit, await self._journey(http, visit, arrived))
+            if isinstance(arrived, Own):
+                return await self._send(http, visit, await self._pages.answer(http, arrived.request, visit.patience))
             async with pass_through(http, arrived, self._pools[arrived.route.upstream]) as found:
                 if isinstance(found, Tunnel):
                     return await self._carry(visit, found)
@@ -128,10 +149,11 @@ class Listener:
     def drain(self) -> None:
         """Take no more requests; end the tunnels, which may otherwise last for hours."""
         self.draining = True
+        self._pages.drain()
         for tunnel in self._tunnels:
             tunnel.close()
 
-    def _arrive(self, http: web.BaseRequest, visit: Visit) -> Passing | Covered:
+    def _arrive(self, http: web.BaseRequest, visit: Visit) -> Own | Passing | Covered:
         arrival = arrival_of(http, self._trusted)
         try:
             if self.draining:
@@ -143,6 +165,10 @@ class Listener:
             target = http.raw_path.encode("utf-8", "surrogateescape")
             visit.path = _visible(target, plain_keys(http.raw_headers, self._key_fields))
             raise
+        if isinstance(arrived, Own):
+            visit.route, visit.outcome = OWN_ROUTE, Outcome.OWN
+            visit.path = _visible(arrived.request.target, plain_keys(http.raw_headers, self._key_fields))
+            return arrived
         keys = plain_keys(http.raw_headers, {arrived.route.policy.key.header})
         visit.route = arrived.route.name
         visit.path = _visible(arrived.request.target, keys)
@@ -153,13 +179,14 @@ class Listener:
         return arrived
 
     async def _journey(self, http: web.BaseRequest, visit: Visit, covered: Covered) -> Reply:
-        visit.covered = covered
+        visit.identity, route = covered.identity, covered.route
         request = await read_body(http, covered, visit.patience)
-        fingerprint = await self.digesting.fingerprint(request, covered.route)
-        wait = wait_of(request, covered.route)
-        asked = await stamped(request, covered, self.digesting)
-        call = Call(told(asked, covered.route, covered.arrival), covered.route, covered.identity, covered.key, fingerprint, wait)
-        visit.journey = self._exchange.start(call)
+        fingerprint = await self.digesting.fingerprint(request, route)
+        key, identity = named(covered, fingerprint, self._secret)
+        visit.identity = identity
+        wait, note = wait_of(request, route), noted(covered, identity, self._scope, self._secret)
+        asked = told(await stamped(request, route, key, self.digesting), route, covered.arrival)
+        visit.journey = self._exchange.start(Call(asked, route, identity, key, fingerprint, wait, note))
         try:
             return await asyncio.shield(visit.journey.reply)
         except asyncio.CancelledError:
@@ -171,7 +198,7 @@ class Listener:
         try:
             keep_alive, written = await send(http, reply, visit.patience)
         except BrokenOffError:
-            reply = replace(reply, outcome=Outcome.UNKNOWN if visit.covered else reply.outcome, forwarded=_broken(reply))
+            reply = replace(reply, outcome=Outcome.UNKNOWN if visit.journey else reply.outcome, forwarded=_broken(reply))
         except (ConnectionError, asyncio.CancelledError) as exc:
             status = CLIENT_GONE
             if isinstance(exc, asyncio.CancelledError):
@@ -210,7 +237,7 @@ class Listener:
     def _tell(self, visit: Visit, reply: Reply, status: int, written: int) -> None:
         visit.told = True
         forwarded = reply.forwarded
-        identity = visit.covered.identity if visit.covered else None
+        identity = visit.identity
         self._observe(
             Observation(
                 route=visit.route,

@@ -12,17 +12,20 @@ from uuid import uuid4
 import orjson
 
 from idemproxy.core.replay import status_lines
+from idemproxy.observe.observation import Outcome
 
 if TYPE_CHECKING:
     from idemproxy.core.problem import Problem, Slug
-    from idemproxy.observe.observation import Outcome, Result
+    from idemproxy.observe.observation import Result
 
 _REASONS: Final = {
     400: b"Bad Request",
     404: b"Not Found",
+    405: b"Method Not Allowed",
     408: b"Request Timeout",
     409: b"Conflict",
     410: b"Gone",
+    412: b"Precondition Failed",
     413: b"Content Too Large",
     422: b"Unprocessable Content",
     502: b"Bad Gateway",
@@ -144,13 +147,14 @@ def refusal(
     close: bool = False,
 ) -> Reply:
     """A problem document as a reply."""
+    is_of_operation = outcome is not Outcome.OWN
     head = b"".join(
         (
             _REASONS[problem.status],
             b"\r\nContent-Type: application/problem+json\r\nCache-Control: no-store\r\n",
             b"" if problem.retry_after is None else b"Retry-After: %d\r\n" % problem.retry_after,
             b"Proxy-Status: %b\r\n" % problem.proxy_status(),
-            status_lines(outcome.value, key_hash=key_hash, fence=fence, unrecorded=unrecorded),
+            status_lines(outcome.value, key_hash=key_hash, fence=fence, unrecorded=unrecorded) if is_of_operation else b"",
         )
     )
     body = orjson.dumps(problem.document(uuid4().urn))

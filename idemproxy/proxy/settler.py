@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 from idemproxy.core.outcome import Settlement
 from idemproxy.core.record import Phase
 from idemproxy.core.transition import Completion, Doubt, Found, Granted, Release, Settled, hold_of
-from idemproxy.store.base import GivenBackError, StoreError, StoreUnavailableError
+from idemproxy.store.base import GivenBackError, LostRecordsError, StoreError, StoreUnavailableError
 from idemproxy.store.spool import Entry
 
 if TYPE_CHECKING:
@@ -118,7 +118,8 @@ class Settler:
             await self._wanted.wait()
             self._wanted.clear()
             try:
-                await self._store.check()  # so that an outage costs one attempt, and not one for each ending
+                with contextlib.suppress(LostRecordsError):  # it takes writes, and what has happened is a fact
+                    await self._store.check()  # so that an outage costs one attempt, and not one for each ending
                 await self._empty_spool()
                 await self._empty_memory()
                 await self._give_back_all()
@@ -175,8 +176,8 @@ class Settler:
                 hold = await self._granted(identity, ask)
                 if hold is not None:
                     await self._write(identity, hold, ending)
-            except GivenBackError:
-                pass  # it is done
+            except (GivenBackError, LostRecordsError):
+                pass  # nobody holds it
             except StoreUnavailableError as exc:
                 _log.warning("a claim waits to be given back: %s", exc)
                 continue

@@ -19,6 +19,7 @@ from typing import Final, Protocol
 from idemproxy.core.record import MICROSECONDS, Identity, Phase, Record
 from idemproxy.core.transition import Act, Acted, Ask, Completion, Doubt, Found, Granted, Hold, Settled
 from idemproxy.store.base_finding import Finding
+from idemproxy.store.base_journal import Journals
 
 
 class StoreError(Exception):
@@ -49,6 +50,10 @@ class GivenBackError(StoreUnavailableError):
     """A claim was granted, what was asked of the store's durability did not hold, and it was given back: nobody holds it."""
 
 
+class LostRecordsError(StoreUnavailableError):
+    """The store has lost records since this process began to use it: where it has none, nobody knows whether there was one."""
+
+
 class Wake(Protocol):
     """A place to wait for the settlement of one record."""
 
@@ -62,6 +67,10 @@ class Store(Protocol):
     @property
     def name(self) -> str:
         """`sqlite`, `redis` or `memory`: the value of the metrics' label `store`."""
+
+    @property
+    def journals(self) -> Journals:
+        """The journals of workflows, open for as long as the store is."""
 
     async def start(self) -> None:
         """Open what the store needs. Raises StoreError for what will not heal; an outage is not an error here."""

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Final
+
+RECORDS: Final = "records"
+"""What a finding looks at that tells of records which are lost already."""
 
 
 class Level(StrEnum):

@@ -50,6 +50,7 @@ def _redis(settings: StoreSettings) -> Store:
         prefix=settings.prefix,
         durability=Durability(asked.replicas, asked.aof, asked.timeout),
         tls=TlsFiles(tls.ca_file, tls.certificate_file, tls.key_file),
+        accepts_loss=not settings.accepted_risks.isdisjoint({"eviction", "loss"}),  # what evicts records evicts witnesses
     )
 
 

@@ -20,6 +20,7 @@ from idemproxy.core.record import COMPRESSED, Identity, Phase, Record
 from idemproxy.core.transition import Act, Acted, Ask, Completion, Doubt, Found, Granted, Hold, Settled
 from idemproxy.store.base import Page, Store, Wake
 from idemproxy.store.base_finding import Finding
+from idemproxy.store.base_journal import Journals
 
 _LEVEL: Final = 3
 _LEAST: Final = 1024
@@ -70,6 +71,11 @@ class CompressedStore:
     def name(self) -> str:
         """The name of the inner store."""
         return self._inner.name
+
+    @property
+    def journals(self) -> Journals:
+        """The journals of the inner store: no answers are in them."""
+        return self._inner.journals
 
     async def claim(self, identity: Identity, ask: Ask, *, watched: bool = False) -> Granted | Found:
         """As the inner store."""

@@ -2,7 +2,8 @@
 
 An error that was not accepted refuses the start. One that comes to light later is told in the log, in a metric, and by
 `/readyz?verbose`, but the proxy stays ready: records that are there still protect their operations, and to send clients away
-would take that protection, and the service, from all of them for a fault that may never strike.
+would take that protection, and the service, from all of them for a fault that may never strike. Only where records are lost
+already, the store's own `check` makes it unready: nothing new is granted then.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
-from idemproxy.store.base import Store, StoreError
-from idemproxy.store.base_finding import Finding, Level, judged
+from idemproxy.store.base import LostRecordsError, Store, StoreError
+from idemproxy.store.base_finding import RECORDS, Finding, Level, judged
 
 _log = logging.getLogger("idemproxy")
 
@@ -42,7 +43,8 @@ class Inspection:
         self._findings: list[Finding] = []
         self._was_seen = False
         self._confirms = True
-        self._back = asyncio.Event()
+        self._has_lost = False
+        self._wanted = asyncio.Event()
 
     def refusals(self) -> list[str]:
         """Why a proxy must not start; empty when it may, or when nothing could be seen."""
@@ -52,11 +54,16 @@ class Inspection:
         """For whoever asks whether the store is well: the errors."""
         return "; ".join(_line(each) for each in self._errors()) or None
 
-    def operation(self, ok: bool) -> None:  # noqa: FBT001 - the shape of MeasuredStore's report
-        """The store has confirmed an operation, or has not: it is looked at anew when it confirms again."""
-        if ok and not self._confirms:
-            self._back.set()
-        self._confirms = ok
+    def operation(self, failure: Exception | None) -> None:
+        """The store has confirmed an operation, or has not: it is looked at anew when it confirms again, or has lost records."""
+        if isinstance(failure, LostRecordsError):  # which says nothing of what it confirms
+            if not self._has_lost:
+                self._wanted.set()
+            self._has_lost = True
+            return
+        if failure is None and not self._confirms:
+            self._wanted.set()
+        self._confirms = failure is None
 
     async def look(self) -> None:
         """Look once, and tell what is new. A store that is out of reach keeps its old findings."""
@@ -72,6 +79,7 @@ class Inspection:
                 sentence = f"store: {_line(each)}"  # whole, since of the same sentence the log writes one a second
                 _log.log(_LEVELS.get(each.level, logging.WARNING), sentence)
         self._findings, self._was_seen = found, True
+        self._has_lost = self._has_lost and any(each.what == RECORDS for each in found)
         self._tell(Counter(each.level.name.lower() for each in found))
 
     async def keep_looking(self) -> None:
@@ -79,12 +87,12 @@ class Inspection:
         while True:
             pause = (_EVERY if self._was_seen else _UNTIL_SEEN) * random.uniform(0.8, 1.2)  # noqa: S311 -- spreads, guards nothing
             try:
-                await asyncio.wait_for(self._back.wait(), pause)
+                await asyncio.wait_for(self._wanted.wait(), pause)
             except TimeoutError:
                 pass
             else:
                 await asyncio.sleep(_AFTER_RETURN * random.random())  # noqa: S311 -- as above
-            self._back.clear()
+            self._wanted.clear()
             await self.look()
 
     def _errors(self) -> list[Finding]:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Final, ParamSpec, Protocol, TypeAlias, TypeVar
 
+from idemproxy.core.journal import Journal, Note, SaveResult, WorkflowIdentity
 from idemproxy.core.record import Identity, Phase, Record
 from idemproxy.core.transition import Act, Acted, Ask, Completion, Doubt, Found, Granted, Hold, Settled
 from idemproxy.store.base import Page, Store, Wake
 from idemproxy.store.base_finding import Finding
+from idemproxy.store.base_journal import Journals
 
-Report: TypeAlias = Callable[[str, float, bool], None]
-"""Takes the operation (`check`, `claim`, ...), its seconds, and whether the store confirmed it."""
+Report: TypeAlias = Callable[[str, float, Exception | None], None]
+"""Takes the operation (`check`, `claim`, ...), its seconds, and why the store did not confirm it, None where it did."""
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -28,6 +30,7 @@ class MeasuredStore:
 
     def __init__(self, inner: Store, report: Report, clock: Callable[[], float] = time.perf_counter) -> None:
         self._inner = inner
+        self.journals: Final = MeasuredJournals(inner.journals, self._measured)
         self._report = report
         self._clock = clock
 
@@ -108,8 +111,39 @@ class MeasuredStore:
             result = await call(*args, **kwargs)
         except ValueError:  # such as a cursor that is none: what was asked makes no sense, and says nothing about the store
             raise
-        except Exception:
-            self._report(operation, self._clock() - started, False)  # noqa: FBT003 - the shape of a report
+        except Exception as exc:
+            self._report(operation, self._clock() - started, exc)
             raise
-        self._report(operation, self._clock() - started, True)  # noqa: FBT003 - the shape of a report
+        self._report(operation, self._clock() - started, None)
         return result
+
+
+class Measure(Protocol):
+    """How one operation is carried out, and reported."""
+
+    def __call__(
+        self, operation: str, call: Callable[_P, Coroutine[Any, Any, _T]], *args: _P.args, **kwargs: _P.kwargs
+    ) -> Coroutine[Any, Any, _T]:
+        """Gives what `call` gives."""
+
+
+class MeasuredJournals:
+    """The journals of the inner store, reported as its own operations are."""
+
+    def __init__(self, inner: Journals, measured: Measure) -> None:
+        self._inner = inner
+        self._measured = measured
+
+    def note(self, workflow: WorkflowIdentity, note: Note) -> Coroutine[Any, Any, None]:
+        """As the inner store, reported as `note`."""
+        return self._measured("note", self._inner.note, workflow, note)
+
+    def journal(self, workflow: WorkflowIdentity) -> Coroutine[Any, Any, tuple[Journal, int] | None]:
+        """As the inner store, reported as `journal`."""
+        return self._measured("journal", self._inner.journal, workflow)
+
+    def save(
+        self, workflow: WorkflowIdentity, content: bytes, expected: int | None, kept: int
+    ) -> Coroutine[Any, Any, SaveResult]:
+        """As the inner store, reported as `save`."""
+        return self._measured("save", self._inner.save, workflow, content, expected, kept)

@@ -14,7 +14,9 @@ from idemproxy.store import base_acts, base_list
 from idemproxy.store.base import AUDIT_KEPT, Page, Wake
 from idemproxy.store.base_acts import Deed
 from idemproxy.store.base_finding import Finding, Level
+from idemproxy.store.base_journal import Journals
 from idemproxy.store.base_wake import LocalWakes
+from idemproxy.store.memory_journal import MemoryJournals
 
 Result = TypeVar("Result")
 
@@ -29,6 +31,7 @@ class MemoryStore:
         self._records: dict[Identity, Record] = {}
         self._acts: dict[Identity, Sequence[Act]] = {}
         self._wakes = LocalWakes()
+        self.journals: Journals = MemoryJournals(clock)
 
     async def start(self) -> None:
         """Nothing to open."""

@@ -1,16 +1,17 @@
 """The Redis store: each transition is one Lua script on the server's clock, sent over one shared connection.
 
-For one record there are up to three keys, whose hash tag keeps them in one slot: `PREFIX{SCOPE/UPSTREAM/KEY-HASH}`, a hash, the
-same with `:answer`, the packed answer, and with `:audit`, what persons did to it. What they hold, and what expires when, is said
-in lua/prelude.lua. Redis 6.2 and newer, and Valkey. What the server has acknowledged is as durable as it is configured to be.
+For one record there are up to three keys, whose hash tag keeps them in one slot: `PREFIX{BUCKET}SCOPE/UPSTREAM/KEY-HASH`, a
+hash, the same with `:answer`, the packed answer, and with `:audit`, what persons did to it. What they hold, and what expires
+when, is said in lua/prelude.lua. A bucket has a witness too, `PREFIX{BUCKET}witness`, which tells of a loss (redis_witness).
+Redis 6.2 and newer, and Valkey. What the server has acknowledged is as durable as it is configured to be.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from idemproxy.core.record import Identity, Phase, Record
 from idemproxy.core.transition import Act, Acted, Ask, Completion, Doubt, Found, Granted, Hold, Settled, Verb
@@ -22,10 +23,10 @@ from idemproxy.store.redis_durability import AS_CONFIGURED, Durability
 from idemproxy.store.redis_endpoint import USUAL_TLS, Endpoint, TlsFiles
 from idemproxy.store.redis_fault import UnconfirmedError
 from idemproxy.store.redis_form import Keys, Told
+from idemproxy.store.redis_journal import RedisJournals
 from idemproxy.store.redis_lane import Reply
-from idemproxy.store.redis_link import Link
+from idemproxy.store.redis_link import Link, together
 from idemproxy.store.redis_script import (
-    CHECK,
     CLAIM,
     COMPLETE,
     FORGET,
@@ -39,9 +40,12 @@ from idemproxy.store.redis_script import (
 )
 from idemproxy.store.redis_url import Topology, read_url
 from idemproxy.store.redis_wake import RedisWakes
+from idemproxy.store.redis_witness import Witnesses
 
 _SETTLED: Final = {settled.value.encode(): settled for settled in Settled}
 _ACTED: Final = {acted.value.encode(): acted for acted in Acted}
+_SCANS: Final = 32
+"""How often the server is asked for a page, at most: beside few records there are the witnesses."""
 _LAST_CURSOR: Final = 2**80
 """Above every cursor of a server, and of a cluster of as many nodes as there can be."""
 
@@ -50,7 +54,8 @@ class RedisStore:
     """Records on the Redis server, or servers, at `url` (redis_url).
 
     `prefix` begins every key and channel; `deadline` is the longest that an operation waits, in seconds, connecting included;
-    `durability` says when a claim or a completion counts. Raises StoreError for a URL or a prefix that cannot be used.
+    `durability` says when a claim or a completion counts; `accepts_loss`: so that the server may lose records,
+    and operations run again. Raises StoreError for a URL or a prefix that cannot be used.
     """
 
     name: Final = "redis"
@@ -63,6 +68,7 @@ class RedisStore:
         deadline: float = 2.0,
         durability: Durability = AS_CONFIGURED,
         tls: TlsFiles = USUAL_TLS,
+        accepts_loss: bool = False,
     ) -> None:
         if "{" in prefix or "}" in prefix:
             raise StoreError(
@@ -70,7 +76,6 @@ class RedisStore:
             )
         self._keys = Keys(prefix)
         self._channel = f"{prefix}settled".encode()
-        self._check = f"{prefix}check"
         self._deadline = deadline
         self._durability = durability
         place = read_url(url)
@@ -81,11 +86,14 @@ class RedisStore:
         else:
             self._link = Link(endpoint, durability)
             self._wakes = RedisWakes(endpoint, self._channel, self._keys)
+        self.journals: Final = RedisJournals(self._link, prefix)
+        self._witnesses = Witnesses(self._link, self._keys, endpoint.address, accepts_loss=accepts_loss)
 
     async def start(self) -> None:
-        """Connect, so that the first operation need not; a server that is down is met again by the first operation."""
+        """Connect, and see the witnesses; where that cannot be now, `check`, `inspect` and the first operations do it."""
         with suppress(StoreUnavailableError):
             await self._link.reach(asyncio.get_running_loop().time() + self._deadline)
+            await self._witnesses.open()
 
     async def close(self) -> None:
         """As base.Store.close."""
@@ -93,8 +101,8 @@ class RedisStore:
         await self._link.close()
 
     async def check(self) -> None:
-        """Write a key, as durably as a claim: a server that answers may still be full, read-only, or without its replicas."""
-        await _together(self._link.run(CHECK, key) for key in await self._link.spread(self._check))
+        """Write a key, as durably as a claim: a server that answers may be full, read-only, without its replicas, or emptied."""
+        await self._witnesses.check()
 
     async def inspect(self) -> Sequence[Finding]:
         """As base.Store.inspect, on every server that takes writes; of the others as much as those tell."""
@@ -105,7 +113,7 @@ class RedisStore:
             if isinstance(each, BaseException):
                 raise each
             found[server.address] = redis_checks.look(each, self._durability)
-        return base_finding.merged(found)
+        return [*base_finding.merged(found), *await self._witnesses.findings()]
 
     async def claim(self, identity: Identity, ask: Ask, *, watched: bool = False) -> Granted | Found:
         """As base.Store.claim."""
@@ -118,29 +126,44 @@ class RedisStore:
                 raise GivenBackError(str(error)) from error
             raise
         match reply:
-            case [b"granted", int(fence), int(claimed_at)]:
+            case [b"granted", int(fence), int(claimed_at), *_]:
                 # Also when the claim was asked again: the owner's nonce was drawn for this ask alone.
                 return Granted(Hold(fence, ask.owner, ask.fingerprint, ask.route, claimed_at))
             case _:
                 return Found(_record(reply))
 
     async def _claimed(self, identity: Identity, ask: Ask, *, watched: bool) -> Reply:
-        return await self._link.run(
-            CLAIM,
-            *self._keys.of(identity),
-            self._channel,
-            ask.fingerprint.encode(),
-            ask.owner.encode(),
-            ask.route.encode(),
-            b"%d" % ask.lease,
-            redis_form.number(ask.reclaim),
-            b"1" if watched else b"",
-        )
+        """The reply of the script; asked once more where the records were lost, and that is accepted. Raises LostRecordsError."""
+        bucket = self._keys.bucket(identity)
+        while True:
+            witness, seen, offered = self._witnesses.of(bucket)
+            reply = await self._link.run(
+                CLAIM,
+                *self._keys.of(identity),
+                witness,
+                self._channel,
+                ask.fingerprint.encode(),
+                ask.owner.encode(),
+                ask.route.encode(),
+                b"%d" % ask.lease,
+                redis_form.number(ask.reclaim),
+                b"1" if watched else b"",
+                seen,
+                offered,
+            )
+            match reply:
+                case [b"lost"]:
+                    await self._witnesses.lost(bucket, seen)
+                case [b"granted", _, _, bytes(generation)]:
+                    self._witnesses.saw(bucket, generation)
+                    return reply
+                case _:
+                    return reply
 
     async def _gave_back(self, identity: Identity, ask: Ask, error: UnconfirmedError) -> bool:
         """Whether a claim that was granted, and not confirmed, is free again: nothing is sent under it."""
         match error.written:
-            case [_, int(fence), _]:
+            case [_, int(fence), *_]:
                 with suppress(StoreUnavailableError):
                     return await self._settle(RELEASE, identity, b"%d" % fence, ask.owner.encode()) is not Settled.STALE
         return False
@@ -148,7 +171,7 @@ class RedisStore:
     async def renew(self, holds: Sequence[tuple[Identity, Hold]], lease: int) -> Sequence[bool]:
         """As base.Store.renew; one script for each record, since each has a slot of its own, all in one write."""
         length = b"%d" % lease
-        replies = await _together(
+        replies = await together(
             self._link.run(RENEW, self._keys.of(identity)[0], b"%d" % hold.fence, hold.owner.encode(), length)
             for identity, hold in holds
         )
@@ -176,12 +199,17 @@ class RedisStore:
     async def list(self, phase: Phase | None, limit: int, cursor: str) -> Page:
         """As base.Store.list, by the server's SCAN, whose cursor is ours. Raises ValueError for a cursor that is none.
 
-        One SCAN for each page: a page may be short, or empty with a cursor, and a record may be listed twice.
+        One SCAN for each page, and some more while there are only other keys: a page may be short, or empty with a cursor, and a
+        record may be listed twice.
         """
-        start = base_list.place(cursor, _LAST_CURSOR) or 0
-        following, keys = await self._link.scan(start, self._keys.pattern(), base_list.size(limit))
-        identities = [identity for key in keys if (identity := self._keys.identity(key)) is not None]
-        told = await _together(self._link.run(READ, *self._keys.of(identity), b"") for identity in identities)
+        following = base_list.place(cursor, _LAST_CURSOR) or 0
+        identities: list[Identity] = []
+        for _ in range(_SCANS):
+            following, keys = await self._link.scan(following, self._keys.pattern(), base_list.size(limit))
+            identities = [identity for key in keys if (identity := self._keys.identity(key)) is not None]
+            if identities or not following:
+                break
+        told = await together(self._link.run(READ, *self._keys.of(identity), b"") for identity in identities)
         listed = [(identity, _record(each)) for identity, each in zip(identities, told, strict=True) if each is not None]
         return Page(
             records=[(identity, record) for identity, record in listed if phase in (None, record.phase)],
@@ -225,15 +253,6 @@ class RedisStore:
         if acted is Acted.DONE:
             self._wakes.wake(identity)
         return acted
-
-
-async def _together(calls: Iterable[Coroutine[Any, Any, Reply]]) -> Sequence[Reply]:
-    """The replies of all calls, which leave in one write. Raises the error of the first that failed, after all have ended."""
-    replies = await asyncio.gather(*calls, return_exceptions=True)  # so that none is left unheard when one fails
-    for reply in replies:
-        if isinstance(reply, BaseException):
-            raise reply
-    return cast("Sequence[Reply]", replies)
 
 
 def _record(told: Reply) -> Record:

@@ -30,9 +30,6 @@ _SLOTS: Final = packed(b"CLUSTER", b"SLOTS")
 _PAUSE: Final = 0.05
 """Seconds before a command is tried again while the cluster finds a new primary, and between looks at its map."""
 
-_ENOUGH: Final = 4096
-"""Keys that are tried to find one for each node; one that has so few slots that none of these is its own is left out."""
-
 _A_NODES_SHARE: Final = 0.4
 """Of the deadline: how long one node may take to tell the map before the next is asked."""
 
@@ -118,14 +115,16 @@ class ClusterLink:
         except RedisError as error:
             raise unavailable(self._endpoint.address, error) from error
 
-    async def spread(self, name: str) -> Sequence[bytes]:
-        """Keys that begin with `name`, one for each node that takes writes. Raises StoreUnavailableError."""
+    async def spread(self, keys: Sequence[bytes]) -> Sequence[int]:
+        """The places, in `keys`, of one key for each node that takes writes; a node that has none of them is left out.
+
+        Raises StoreUnavailableError.
+        """
         await self._look(asyncio.get_running_loop().time() + self.deadline)
         nodes = {address for _, _, address in self._ranges}
-        found: dict[Address | None, bytes] = {}
-        for number in range(_ENOUGH):
-            key = f"{name}{number}".encode()
-            found.setdefault(self._owner(key_slot(key)), key)
+        found: dict[Address | None, int] = {}
+        for place, key in enumerate(keys):
+            found.setdefault(self._owner(key_slot(key)), place)
             if found.keys() >= nodes:
                 break
         return tuple(found.values())

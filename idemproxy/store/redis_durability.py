@@ -6,6 +6,7 @@ confirms all writes of that batch at once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -14,6 +15,15 @@ from idemproxy.store.redis_script import packed
 
 if TYPE_CHECKING:
     from idemproxy.store.redis_lane import Reply
+
+_LEAST_PATIENCE: Final = 0.02
+"""Seconds that replicas have at least, when they have just let one confirmation pass."""
+_GENEROUS: Final = 4
+"""How many times as long as they used to need they have then."""
+_PATIENT_AGAIN: Final = 2.0
+"""Seconds after which they have all the time again: they may be there, and slower than they were."""
+_FORGETTING: Final = 0.9
+"""What remains, with each confirmation, of the longest time that one took."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +68,35 @@ class Durability:
 
 AS_CONFIGURED: Final = Durability()
 """Nothing is asked: what the server has acknowledged is as durable as it is configured to be."""
+
+
+class Patience:
+    """For how long replicas are waited for: less when they have just let one confirmation pass, but for once in a while.
+
+    `timeout` in seconds: what they have usually.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._usual = timeout
+        self._has_passed = False
+        self._whole_at = -math.inf
+
+    def seconds(self, now: float) -> float:
+        """What they have for the question that leaves at the time `now`."""
+        if not self._has_passed or now - self._whole_at >= _PATIENT_AGAIN:
+            self._whole_at = now
+            return self._timeout
+        return min(self._timeout, max(_LEAST_PATIENCE, _GENEROUS * self._usual))
+
+    def confirmed(self, took: float) -> None:
+        """They answered, after so many seconds."""
+        self._usual = max(took, self._usual * _FORGETTING)
+        self._has_passed = False
+
+    def passed(self) -> None:
+        """They let one pass."""
+        self._has_passed = True
 
 
 def is_among(reply: Reply, words: Sequence[bytes]) -> bool:

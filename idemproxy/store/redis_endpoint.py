@@ -6,19 +6,21 @@ The connections are redis-py's, which speak TLS and authenticate; redis-py never
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection
-from redis.asyncio.sentinel import Sentinel
+from redis.asyncio.sentinel import MasterNotFoundError
 from redis.exceptions import RedisError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from idemproxy.store.redis_url import Address, Place, Topology
+from idemproxy.store.redis_script import packed
+from idemproxy.store.redis_url import Address, Place, Topology, shown
 
-_A_SENTINELS_SHARE: Final = 0.25
-"""Of the deadline: how long one Sentinel may take before the next is asked."""
+_THE_SENTINELS_SHARE: Final = 0.5
+"""Of the deadline: how long the Sentinels may take, who are asked side by side; the rest is for the server that they name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +86,12 @@ class Endpoint:
         return Endpoint(self.place.at(address), self.deadline * share, self._tls)
 
     def _connection(self, address: Address) -> AbstractConnection:
-        # RESP2 and no CLIENT SETINFO: nothing on connecting that Redis 6.2, or a narrow ACL user, would refuse.
-        options: dict[str, Any] = {"db": self.place.database, **self._credentials(), **self._times(self.deadline)}
-        options |= {"protocol": 2, "driver_info": None}
+        options: dict[str, Any] = {"db": self.place.database, **self._credentials(), **self._usual(self.deadline)}
         if self.place.topology is Topology.SOCKET:
             return UnixDomainSocketConnection(path=self.place.socket, **options)
+        return self._to(address, options)
+
+    def _to(self, address: Address, options: dict[str, Any]) -> AbstractConnection:
         host, port = address
         if self.place.is_tls:
             return SSLConnection(host=host, port=port, **self._tls.options(), **options)
@@ -97,26 +100,60 @@ class Endpoint:
     def _credentials(self) -> dict[str, str | None]:
         return {"username": self.place.username, "password": self.place.password}
 
-    def _times(self, seconds: float) -> dict[str, Any]:
-        return {"socket_timeout": None, "socket_connect_timeout": seconds, "retry": None}
+    def _usual(self, seconds: float) -> dict[str, Any]:
+        # RESP2 and no CLIENT SETINFO: nothing on connecting that Redis 6.2, or a narrow ACL user, would refuse.
+        return {"socket_timeout": None, "socket_connect_timeout": seconds, "retry": None, "protocol": 2, "driver_info": None}
 
     async def _find(self) -> Address:
-        """Where the server is now. Raises RedisError when no Sentinel knows a primary."""
+        """Where the server is now: as the first Sentinel says that names one. Raises RedisError when none does."""
         if self.place.topology is not Topology.SENTINEL:
             return self.place.addresses[0] if self.place.addresses else ("", 0)
-        share = self.deadline * _A_SENTINELS_SHARE
-        options = {**self._times(share), "socket_timeout": share, "protocol": 2, "driver_info": None}
-        if self.place.sentinel_auth:
-            options |= self._credentials()
-        if self.place.is_tls:
-            options |= {"ssl": True, **self._tls.options()}
-        sentinels = Sentinel(self.place.addresses, sentinel_kwargs=options)  # type: ignore[no-untyped-call]  # as above
+        asking = [asyncio.create_task(self._told_by(sentinel)) for sentinel in self.place.addresses]
         try:
-            return cast("Address", await sentinels.discover_master(self.place.service))
+            for first in asyncio.as_completed(asking):
+                told = await first
+                if not isinstance(told, str):
+                    return told
         finally:
-            for sentinel in sentinels.sentinels:
-                with suppress(RedisError, OSError):
-                    await sentinel.aclose()
+            for task in asking:
+                task.cancel()
+            await asyncio.wait(asking)
+        reasons = (f"{shown(address)}: {task.result()}" for address, task in zip(self.place.addresses, asking, strict=True))
+        raise MasterNotFoundError(f"no Sentinel names a primary for {self.place.service!r}: {'; '.join(reasons)}")
+
+    async def _told_by(self, sentinel: Address) -> Address | str:
+        """The primary that a Sentinel names, or why it names none."""
+        seconds = self.deadline * _THE_SENTINELS_SHARE
+        connection = self._to(sentinel, self._usual(seconds) | (self._credentials() if self.place.sentinel_auth else {}))
+        try:
+            async with asyncio.timeout(seconds):
+                await connection.connect()  # type: ignore[no-untyped-call]  # as above
+                await connection.send_packed_command(
+                    packed(b"SENTINEL", b"MASTER", self.place.service.encode()), check_health=False
+                )
+                reply = cast("Sequence[bytes]", await connection.read_response())
+        except (TimeoutError, RedisTimeoutError):
+            return f"no answer within {seconds:g} s"
+        except (RedisError, OSError) as error:
+            return _plainly(error)
+        finally:
+            await drop(connection)
+        told = dict(zip(reply[::2], reply[1::2], strict=False))
+        primary = told[b"ip"].decode(), int(told[b"port"])
+        is_down = not {b"s_down", b"o_down"}.isdisjoint(told[b"flags"].split(b","))
+        return f"it takes the primary, {shown(primary)}, for down" if is_down else primary
+
+
+def _plainly(error: RedisError | OSError) -> str:
+    """What a Sentinel, or the network, said."""
+    code, cause = getattr(error, "status_code", None), error.__cause__ or error.__context__
+    if code == "NOAUTH":
+        return "it asks for a password: add ?sentinel_auth=yes to store.url, where that is the server's"
+    if code == "ERR" and "unknown command" in str(error):
+        return "it is no Sentinel"
+    if isinstance(cause, OSError) and cause.strerror:  # redis-py wraps it in an address and a number
+        return os.strerror(cause.errno or 0) if cause.strerror.startswith("Connect call failed") else cause.strerror  # asyncio's
+    return f"{code} {error}" if code and code != "ERR" else str(error)
 
 
 async def drop(connection: AbstractConnection) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Final, TypeAlias
+from zlib import crc32
 
 from idemproxy.core.record import Identity, Phase, Record, Source
 from idemproxy.core.transition import Act, Completion, Hold, Verb
@@ -11,36 +12,52 @@ from idemproxy.core.transition import Act, Completion, Hold, Verb
 _PHASES: Final = {phase.value.encode(): phase for phase in Phase}
 _SOURCES: Final = {source.value.encode(): source for source in Source} | {b"": Source.ANSWERED}
 
+BUCKETS: Final = 1024
+"""Into so many parts the records are spread: enough that each node of a cluster has its share of them."""
+
 Told: TypeAlias = tuple[bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes | None]
 """A record as the scripts tell it: `told` in lua/prelude.lua."""
 
 
 class Keys:
-    """The keys of records under a prefix: for one record there are three, in one slot by their hash tag."""
+    """The keys under a prefix: for one record there are three, in one slot by their hash tag, which is that of their bucket."""
 
-    __slots__ = ("_begins",)
+    __slots__ = ("_begins", "_buckets")
 
     def __init__(self, prefix: str) -> None:
         self._begins = f"{prefix}{{"
+        self._buckets = tuple(f"{self._begins}{bucket:03x}}}" for bucket in range(BUCKETS))
+
+    def bucket(self, identity: Identity) -> int:
+        """The bucket of a record, spread by its key alone."""
+        return crc32(identity.key_hash.encode()) % BUCKETS
 
     def of(self, identity: Identity) -> tuple[bytes, bytes]:
         """The record itself, and its answer."""
-        record = f"{self._begins}{identity}}}".encode()
+        record = f"{self._buckets[self.bucket(identity)]}{identity}".encode()
         return record, record + b":answer"
 
     def audit(self, identity: Identity) -> bytes:
         """Its audit trail."""
-        return f"{self._begins}{identity}}}:audit".encode()
+        return f"{self._buckets[self.bucket(identity)]}{identity}:audit".encode()
+
+    def witness(self, bucket: int) -> bytes:
+        """The witness of a bucket (redis_witness)."""
+        return f"{self._buckets[bucket]}witness".encode()
+
+    def check(self, bucket: int) -> bytes:
+        """What `check` writes in a bucket."""
+        return f"{self._buckets[bucket]}check".encode()
 
     def pattern(self) -> bytes:
-        """What fits all records, and no answer or audit trail, in the server's own form of patterns."""
+        """What fits all records, and their answers and trails, in the server's own form of patterns."""
         begins = "".join(f"\\{each}" if each in "*?[]^-\\" else each for each in self._begins)
-        return f"{begins}*}}".encode()
+        return f"{begins}???}}*/*/*".encode()
 
     def identity(self, record: bytes) -> Identity | None:
         """Whose record a key is; None for a key that is none."""
-        parts = record.decode(errors="replace").removeprefix(self._begins).removesuffix("}").split("/")
-        return Identity(*parts) if len(parts) == 3 else None
+        parts = record.decode(errors="replace").removeprefix(self._begins).partition("}")[2].split("/")
+        return Identity(*parts) if len(parts) == 3 and ":" not in parts[2] else None
 
 
 def holding(hold: Hold) -> tuple[bytes, bytes, bytes, bytes, bytes]:

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple, TypeAlias
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import InvalidResponse, RedisError
 
-from idemproxy.store.redis_durability import Durability, is_among
+from idemproxy.store.redis_durability import Durability, Patience, is_among
 from idemproxy.store.redis_endpoint import drop
 from idemproxy.store.redis_fault import LostReplyError, UnconfirmedError, is_reply
 from idemproxy.store.redis_script import packed
@@ -34,15 +34,6 @@ Reply: TypeAlias = "int | bytes | list[Reply] | None"
 _PING: Final = packed(b"PING")
 _SECOND_LOOK: Final = 0.02
 """Seconds."""
-
-_LEAST_PATIENCE: Final = 0.02
-"""Seconds that replicas have at least, when they have just let one confirmation pass."""
-_GENEROUS: Final = 4
-"""How many times as long as they used to need they have then."""
-_PATIENT_AGAIN: Final = 2.0
-"""Seconds after which they have all the time again: they may be there, and slower than they were."""
-_FORGETTING: Final = 0.9
-"""What remains, with each confirmation, of the longest time that one took."""
 
 
 class _Asked(NamedTuple):
@@ -64,9 +55,7 @@ class Lane:
         self._unconfirmed: list[tuple[asyncio.Future[Reply], Reply]] = []
         self._confirm_until = 0.0
         self._confirming_since: float | None = None
-        self._is_confirmed = True
-        self._patient_at = -math.inf
-        self._usual = durability.timeout
+        self._patience = Patience(durability.timeout)
         self._connection = connection
         self._address = address
         self._loop = asyncio.get_running_loop()
@@ -123,7 +112,7 @@ class Lane:
             self._wanted.clear()
             batch, self._outbox = self._outbox, []
             if self._confirm_until and self._confirming_since is None:
-                batch.append(self._durability.command(self._patience()))
+                batch.append(self._durability.command(self._patience.seconds(self._loop.time())))
                 self._pending.append(_Asked(None, self._confirm_until, ()))
                 self._confirm_until, self._confirming_since = 0.0, self._loop.time()
             # After a failure redis-py would connect anew by itself at the next send; there is none, since this task has ended.
@@ -161,20 +150,13 @@ class Lane:
             elif not future.done():
                 future.set_result(written)
         self._unconfirmed.clear()
-        took = self._loop.time() - (self._confirming_since or 0.0)
-        self._usual = max(took, self._usual * _FORGETTING) if why is None else self._usual
-        self._is_confirmed = why is None
+        if why is None:
+            self._patience.confirmed(self._loop.time() - (self._confirming_since or 0.0))
+        else:
+            self._patience.passed()
         self._confirming_since = None
         if self._confirm_until:
             self._wanted.set()
-
-    def _patience(self) -> float:
-        """For how long replicas are waited for, in seconds: less when they have just let one pass, but for once in a while."""
-        now = self._loop.time()
-        if self._is_confirmed or now - self._patient_at >= _PATIENT_AGAIN:
-            self._patient_at = now
-            return self._durability.timeout
-        return min(self._durability.timeout, max(_LEAST_PATIENCE, _GENEROUS * self._usual))
 
     def _watch_for(self, until: float) -> None:
         if self._watch is not None:

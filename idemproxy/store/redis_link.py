@@ -17,8 +17,8 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Sequence
-from typing import Final, cast
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any, Final, cast
 
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import NoScriptError, RedisError
@@ -150,9 +150,9 @@ class Link:
                 raise LostReplyError(f"{lost}; then {failure}") from failure
             again = True
 
-    async def spread(self, name: str) -> Sequence[bytes]:
-        """Keys that begin with `name`, one for each server."""
-        return (name.encode(),)
+    async def spread(self, _keys: Sequence[bytes]) -> Sequence[int]:
+        """The places, in `keys`, of one key for each server that takes writes: this one has them all."""
+        return (0,)
 
     async def servers(self) -> Sequence[Link]:
         """The links to all servers that take writes: this one."""
@@ -224,6 +224,15 @@ class Link:
             self._failing_since = asyncio.get_running_loop().time()
         self._failures += 1
         self._why = why
+
+
+async def together(calls: Iterable[Coroutine[Any, Any, Reply]]) -> Sequence[Reply]:
+    """The replies of all calls, which leave in one write. Raises the error of the first that failed, after all have ended."""
+    replies = await asyncio.gather(*calls, return_exceptions=True)  # so that none is left unheard when one fails
+    for reply in replies:
+        if isinstance(reply, BaseException):
+            raise reply
+    return cast("Sequence[Reply]", replies)
 
 
 async def _mended(lane: Lane, error: RedisError, until: float, script: Script | None) -> bool:

@@ -24,12 +24,13 @@ class Script:
     `writes`: the replies, or the first words of replies, that tell of a write without which an operation could happen twice.
     """
 
-    __slots__ = ("_form", "load", "name", "repeatable", "writes")
+    __slots__ = ("_form", "keys", "load", "name", "repeatable", "writes")
 
     def __init__(self, name: str, keys: int, arguments: int, *, repeatable: bool = True, writes: tuple[bytes, ...] = ()) -> None:
         source = b"\n".join((_LUA / f"{part}.lua").read_bytes() for part in ("prelude", name))
         digest = hashlib.sha1(source, usedforsecurity=False).hexdigest().encode()
         self.name = name
+        self.keys = keys
         self.repeatable = repeatable
         self.writes = writes
         self.load = packed(b"SCRIPT", b"LOAD", source)
@@ -45,8 +46,9 @@ class Script:
         return self._form % tuple(sized)
 
 
-CHECK: Final = Script("check", keys=1, arguments=0, writes=(b"written",))
-CLAIM: Final = Script("claim", keys=2, arguments=7, writes=(b"granted",))
+OPEN: Final = Script("open", keys=1, arguments=1, writes=(b"made",))
+CHECK: Final = Script("check", keys=2, arguments=1, writes=(b"written", b"lost"))
+CLAIM: Final = Script("claim", keys=3, arguments=9, writes=(b"granted",))
 RENEW: Final = Script("renew", keys=1, arguments=3, writes=(b"renewed",))
 COMPLETE: Final = Script("complete", keys=2, arguments=12, writes=(b"written", b"rewritten"))
 RELEASE: Final = Script("release", keys=2, arguments=3)
@@ -54,5 +56,8 @@ MARK_UNKNOWN: Final = Script("mark_unknown", keys=2, arguments=12)
 READ: Final = Script("read", keys=2, arguments=1)
 RESOLVE: Final = Script("resolve", keys=3, arguments=12, repeatable=False)
 FORGET: Final = Script("forget", keys=3, arguments=5, repeatable=False)
+NOTE: Final = Script("note", keys=1, arguments=3, writes=(b"noted",))
+SAVE: Final = Script("save", keys=1, arguments=3, writes=(b"saved",))
+JOURNAL: Final = Script("journal", keys=1, arguments=0)
 
-ALL: Final = (CHECK, CLAIM, RENEW, COMPLETE, RELEASE, MARK_UNKNOWN, READ, RESOLVE, FORGET)
+ALL: Final = (OPEN, CHECK, CLAIM, RENEW, COMPLETE, RELEASE, MARK_UNKNOWN, READ, RESOLVE, FORGET, NOTE, SAVE, JOURNAL)

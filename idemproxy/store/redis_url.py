@@ -13,6 +13,12 @@ Address = tuple[str, int]
 """Host and port."""
 
 
+def shown(address: Address) -> str:
+    """An address for messages, IPv6 in brackets."""
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 class Topology(StrEnum):
     """How the server that takes our writes is found."""
 
@@ -52,7 +58,7 @@ class Place:
     @property
     def shown(self) -> str:
         """For messages and names, without credentials."""
-        hosts = ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.addresses)
+        hosts = ",".join(map(shown, self.addresses))
         return self.socket or (f"{self.service} of {hosts}" if self.service else hosts)
 
     def at(self, address: Address) -> Place:
@@ -75,7 +81,7 @@ def read_url(url: str) -> Place:
         raise StoreError(f"store.url has options that are not known: {', '.join(sorted(unknown))}")
     said = {name: values[-1] for name, values in options.items()}
     if said.get("sentinel_auth", "yes") not in {"yes", "no"}:
-        raise StoreError("store.url: sentinel_auth is yes or no")
+        raise StoreError(f"store.url says sentinel_auth={said['sentinel_auth']}; it must be yes or no")
     place = Place(
         topology,
         username=unquote(parts.username or "") or said.get("username"),

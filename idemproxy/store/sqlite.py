@@ -1,9 +1,9 @@
 """The SQLite store: one file on a local disk, for one host and its worker processes.
 
 This module is the face that the event loop sees. Behind it: sqlite_writer, the thread that carries steps out and commits them in
-groups; sqlite_rows, records as rows; sqlite_list, pages of them; sqlite_audit, the trail of persons' acts; sqlite_file, opening,
-schema and errors; sqlite_checks, what is looked at of the file and its disk; sqlite_clock, the time that all processes on one
-file agree on; sqlite_wake, waking between processes.
+groups; sqlite_rows, records as rows; sqlite_list, pages of them; sqlite_audit, the trail of persons' acts; sqlite_journal, what
+workflows have begun; sqlite_file, opening, schema and errors; sqlite_checks, what is looked at of the file and its disk;
+sqlite_clock, the time that all processes on one file agree on; sqlite_wake, waking between processes.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
 from idemproxy.core import transition
+from idemproxy.core.journal import Journal, Note, SaveResult, WorkflowIdentity
 from idemproxy.core.record import Identity, Phase, Record
 from idemproxy.core.transition import Act, Acted, Ask, Completion, Doubt, Found, Granted, Hold, Settled
-from idemproxy.store import base_acts, base_list, sqlite_audit, sqlite_checks, sqlite_list
+from idemproxy.store import base_acts, base_list, sqlite_audit, sqlite_checks, sqlite_journal, sqlite_list
 from idemproxy.store.base import Page, StoreError, StoreUnavailableError, Wake
 from idemproxy.store.base_finding import Finding
 from idemproxy.store.base_host import HostClock
-from idemproxy.store.sqlite_file import SCHEMA_VERSION
 from idemproxy.store.sqlite_wake import ProcessWakes
-from idemproxy.store.sqlite_writer import Outcome, Query, Step, Writer
+from idemproxy.store.sqlite_writer import Joint, Outcome, Query, Step, Work, Writer
 
 Result = TypeVar("Result")
 Transition: TypeAlias = Callable[[Record | None, int], tuple[Record | None, Result]]
@@ -47,6 +47,11 @@ class SqliteStore:
         self._busy_timeout = busy_timeout
         self._writer: Writer | None = None
         self._wakes = ProcessWakes()
+
+    @property
+    def journals(self) -> SqliteStore:
+        """As base.Store.journals: in the same file."""
+        return self
 
     async def start(self) -> None:
         """As base.Store.start: makes the file and its schema. A full disk or a busy file is an outage, and no error here."""
@@ -129,6 +134,19 @@ class SqliteStore:
         """As base.Store.watch."""
         return self._wakes.watch(identity)
 
+    async def note(self, workflow: WorkflowIdentity, note: Note) -> None:
+        """As base_journal.Journals.note: one that is asked together with a claim shares its commit."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        await _confirmed(self._queued(future, Joint(future, sqlite_journal.note, sqlite_journal.Noted(workflow, note))))
+
+    async def journal(self, workflow: WorkflowIdentity) -> tuple[Journal, int] | None:
+        """As base_journal.Journals.journal."""
+        return await self._query(lambda connection, now: sqlite_journal.journal(connection, workflow, now))
+
+    async def save(self, workflow: WorkflowIdentity, content: bytes, expected: int | None, kept: int) -> SaveResult:
+        """As base_journal.Journals.save."""
+        return await self._query(lambda connection, now: sqlite_journal.save(connection, workflow, content, expected, kept, now))
+
     async def _renew(self, identity: Identity, hold: Hold, lease: int) -> bool:
         return await self._step(identity, lambda record, now: transition.renew(record, hold, lease, now))
 
@@ -144,7 +162,7 @@ class SqliteStore:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         await self._queued(future, Query(future, _touch))
 
-    async def _queued(self, future: asyncio.Future[Result], work: Step | Query) -> Result:
+    async def _queued(self, future: asyncio.Future[Result], work: Work) -> Result:
         if self._writer is None:
             raise StoreUnavailableError(f"sqlite store {self._path}: it is not open")
         self._writer.submit(work)
@@ -173,8 +191,9 @@ async def _confirmed(call: Awaitable[Result]) -> Result:
 
 
 def _touch(connection: sqlite3.Connection, _: int) -> None:
-    """Write a page: the version is the same again."""
-    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    """Write a page: the version is the same again, which a newer program may have raised."""
+    ((version,),) = connection.execute("PRAGMA user_version").fetchall()
+    connection.execute(f"PRAGMA user_version = {version}")
 
 
 def _hand_over(loop: asyncio.AbstractEventLoop, deliver: Callable[[Outcome], None], outcome: Outcome) -> None:

@@ -1,11 +1,12 @@
 """What is looked at of a SQLite file and of the disk under it, told as findings; `look` is a pure function.
 
 Sources: sqlite.org, "Write-Ahead Logging" (sections 1 and 2.2: all processes on one host, and no network file system),
-"How To Corrupt An SQLite Database File", "PRAGMA synchronous"; proc(5), mountinfo; statvfs(3).
+"How To Corrupt An SQLite Database File", "PRAGMA synchronous"; proc(5), mountinfo and locks; statvfs(3).
 """
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sqlite3
@@ -20,6 +21,11 @@ from idemproxy.store.base_finding import Finding, Level
 OLDEST: Final = (3, 33, 0)
 """The schema has a computed column and is read by the name sqlite_schema."""
 
+_MENDED: Final = (3, 51, 3)
+_MENDED_BEFORE: Final = {(3, 44): 6, (3, 50): 7}
+_MENDED_IN: Final = "3.51.3, 3.50.7 and 3.44.6"
+"""From which version on the WAL-reset fault is gone; and from which patch on, of older lines that were mended too."""
+
 LITTLE_SPACE: Final = 256 * 1024 * 1024
 NO_SPACE: Final = 8 * 1024 * 1024
 """Bytes: the write-ahead log alone grows to some 4 MiB before it is folded into the file."""
@@ -28,6 +34,9 @@ _FULL: Final = 2
 """Of PRAGMA synchronous."""
 
 _MOUNTS: Final = Path("/proc/self/mountinfo")
+_LOCKS: Final = Path("/proc/locks")
+_ALIVE: Final = "128"
+"""The byte of the -shm file on which each process with the database open holds a shared lock (SQLite's os_unix.c)."""
 
 _NETWORK: Final = re.compile(
     r"nfs\d*|cifs|smb\d*|smbfs|ceph|afs|coda|lustre|gfs2|ocfs2|glusterfs|beegfs|gpfs|ncpfs"
@@ -42,7 +51,7 @@ class Place:
     """Where the file lies, or is to lie; None is what could not be seen.
 
     `kind`: the file system's, by its name in Linux; `free` in bytes; `mode`: of the file, None when there is none yet;
-    `is_writable`: file and directory, by this process.
+    `is_writable`: file and directory, by this process; `processes`: how many have the file open, this one included.
     """
 
     path: Path
@@ -50,6 +59,8 @@ class Place:
     free: int | None
     mode: int | None
     is_writable: bool
+    has_directory: bool = True
+    processes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +83,7 @@ def see_place(path: Path) -> Place:
     else:
         free = told.f_bavail * told.f_frsize
     can_write = os.access(directory, os.W_OK | os.X_OK) and (mode is None or os.access(absolute, os.R_OK | os.W_OK))
-    return Place(path, _kind(directory), free, mode, can_write)
+    return Place(path, _kind(directory), free, mode, can_write, directory.is_dir(), _processes(absolute))
 
 
 def see_pragmas(connection: sqlite3.Connection, _: int) -> Pragmas:
@@ -85,25 +96,45 @@ def see_pragmas(connection: sqlite3.Connection, _: int) -> Pragmas:
 def look(place: Place, pragmas: Pragmas | None, version: tuple[int, int, int] = sqlite3.sqlite_version_info) -> list[Finding]:
     """All findings; `pragmas` is None where no connection is open."""
     return [
-        *_version(version),
+        *_version(version, place.processes or 1),
         *_file(place),
-        *_file_system(place),
-        *_space(place),
+        *(() if not place.has_directory else (*_file_system(place), *_space(place))),
         *(() if pragmas is None else _durability(pragmas)),
     ]
 
 
-def _version(version: tuple[int, int, int]) -> Iterator[Finding]:
+def _version(version: tuple[int, int, int], processes: int) -> Iterator[Finding]:
+    """Whether it knows enough, and whether several processes may use it: not with the WAL-reset fault.
+
+    With that, where one process folds the log into the file as another begins the log anew, committed pages can be left out of
+    the file later, which damages it (sqlite.org, "Write-Ahead Logging", section "The WAL Reset Bug"). One process alone has one
+    connection here, and cannot meet it.
+    """
     said = ".".join(map(str, version))
     if version < OLDEST:
         text = f"SQLite {said} lacks what the schema needs: use {'.'.join(map(str, OLDEST))} or newer, as in a newer Python image"
         yield Finding(Level.ERROR, "version", text)
-    else:
+    elif version >= _MENDED or version[2] >= _MENDED_BEFORE.get(version[:2], math.inf):
         yield Finding(Level.FINE, "version", f"SQLite {said}")
+    elif processes == 1:
+        yield Finding(
+            Level.FINE,
+            "version",
+            f"SQLite {said}, for one process: before {_MENDED_IN} several may, in rare cases, damage the file",
+        )
+    else:
+        text = (
+            f"SQLite {said} may, in rare cases, damage a file to which several processes write (its WAL-reset fault, gone in "
+            f"{_MENDED_IN}), and several have this one open: use a newer SQLite, let one proxy alone use the file, or use Redis"
+        )
+        yield Finding(Level.WARNING, "version", text, detail=f"{processes} processes, this one included")
 
 
 def _file(place: Place) -> Iterator[Finding]:
-    if not place.is_writable:
+    if not place.has_directory:
+        text = f"there is no directory {place.path.absolute().parent}: make it, or choose another place for the file in store.url"
+        yield Finding(Level.ERROR, "file", text, heals=True)
+    elif not place.is_writable:
         text = f"{place.path} or its directory, where SQLite's log lies, cannot be written by this user: mend the modes"
         yield Finding(Level.ERROR, "file", text, heals=True)
     elif place.mode is None:
@@ -165,6 +196,25 @@ def _durability(pragmas: Pragmas) -> Iterator[Finding]:
         yield Finding(Level.ERROR, "journal", text)
     else:
         yield Finding(Level.FINE, "journal", "write-ahead log, synchronous: a commit has reached the disk when it counts")
+
+
+def _processes(file: Path) -> int | None:
+    try:
+        shared = file.with_name(f"{file.name}-shm").stat()
+        place = f"{os.major(shared.st_dev):02x}:{os.minor(shared.st_dev):02x}:{shared.st_ino}"
+        return processes_of(place, os.getpid(), _LOCKS.read_text())
+    except OSError:
+        return None
+
+
+def processes_of(place: str, own: int, locks: str) -> int | None:
+    """How many processes have the database open, by the lines of /proc/locks; None where not even this one, `own`, is seen.
+
+    `place`: of its -shm file, `major:minor:inode`. Processes of other containers are not seen (proc(5)).
+    """
+    lines = [line.split() for line in locks.splitlines() if " -> " not in line]
+    holders = {words[4] for words in lines if words[1] == "POSIX" and words[5:7] == [place, _ALIVE]}
+    return len(holders) if str(own) in holders else None
 
 
 def _kind(directory: Path) -> str | None:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
 from idemproxy.store.base import StoreError, StoreUnavailableError
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 _APPLICATION: Final = int.from_bytes(b"idem", "big")  # PRAGMA application_id: whose file this is
 
 # One row for each identity. The primary key of the table is SQLite's own row number, so that what happens at the same time
@@ -22,7 +23,7 @@ _APPLICATION: Final = int.from_bytes(b"idem", "big")  # PRAGMA application_id: w
 # `answer` comes last: reading the columns before it does not read its pages.
 # The audit trail outlives its record, so nothing ties the two tables; all entries of one identity have the same `kept_until`.
 # `clock` has one row, see sqlite_clock.
-_SCHEMA: Final = (
+_RECORDS: Final = (
     """
     CREATE TABLE record (
         scope TEXT NOT NULL,
@@ -65,8 +66,55 @@ _SCHEMA: Final = (
     "CREATE INDEX audit_kept_until ON audit (kept_until)",
     "CREATE TABLE clock (boot TEXT NOT NULL, offset INTEGER NOT NULL, latest INTEGER NOT NULL)",
     f"PRAGMA application_id = {_APPLICATION}",
-    f"PRAGMA user_version = {SCHEMA_VERSION}",
 )
+
+# `number` is SQLite's own row number under a name, which it keeps when the file is compacted: steps are ordered by it.
+# What an agent keeps may be long, and each note changes the row of its workflow: so that has a table of its own.
+# Where an older program still runs on the file, it may set the version back, and these statements come again.
+_JOURNALS: Final = (
+    """
+    CREATE TABLE IF NOT EXISTS workflow (
+        number INTEGER PRIMARY KEY,
+        scope TEXT NOT NULL,
+        id_hash TEXT NOT NULL,
+        forget_at INTEGER NOT NULL,
+        UNIQUE (scope, id_hash)
+    )
+    """,
+    "CREATE INDEX IF NOT EXISTS workflow_forget_at ON workflow (forget_at)",
+    """
+    CREATE TABLE IF NOT EXISTS step (
+        number INTEGER PRIMARY KEY,
+        workflow INTEGER NOT NULL,
+        scope TEXT NOT NULL,
+        upstream TEXT NOT NULL,
+        key_hash TEXT NOT NULL,
+        route TEXT NOT NULL,
+        kept INTEGER NOT NULL,
+        step TEXT,
+        action TEXT,
+        at INTEGER NOT NULL,
+        UNIQUE (workflow, scope, upstream, key_hash)
+    )
+    """,
+    """
+    CREATE TABLE IF NOT EXISTS agent_memory (
+        workflow INTEGER PRIMARY KEY,
+        version INTEGER NOT NULL,
+        before INTEGER NOT NULL,
+        content BLOB NOT NULL
+    )
+    """,
+    """
+    CREATE TRIGGER IF NOT EXISTS workflow_gone AFTER DELETE ON workflow BEGIN
+        DELETE FROM step WHERE workflow = old.number;
+        DELETE FROM agent_memory WHERE workflow = old.number;
+    END
+    """,
+)
+
+_CHANGES: Final = (_RECORDS, _JOURNALS)
+"""What leads from each version to the next, from that of a new file on."""
 
 # Primary result code of SQLite -> (heals: time or an operator can mend it under a running proxy, what it means and what to do).
 _MEANINGS: Final = {
@@ -95,7 +143,7 @@ def primary_code(error: sqlite3.Error) -> int:
 
 
 def open_file(path: Path, *, create: bool) -> sqlite3.Connection:
-    """A connection to the store's file, durable and with the schema in place.
+    """A connection to the store's file, durable and with the schema in place, which an older file is brought up to.
 
     With `create` a missing file is made, readable by its owner alone. Without, it is an outage: a directory that is
     for the moment not mounted must not be taken for a store without records.
@@ -139,11 +187,12 @@ def _configure(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA fullfsync = ON")  # macOS: fsync alone leaves data in the drive's cache; no effect elsewhere
     connection.execute("PRAGMA checkpoint_fullfsync = ON")
-    if version == 0:
+    if version < SCHEMA_VERSION:
         connection.execute("BEGIN IMMEDIATE")
-        if _version(connection, path) == 0:  # another process may have been first
-            for statement in _SCHEMA:
-                connection.execute(statement)
+        version = _version(connection, path)  # another process may have been first, with this program or a newer one
+        for statement in chain.from_iterable(_CHANGES[version:]):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {max(version, SCHEMA_VERSION)}")
         connection.execute("COMMIT")
 
 

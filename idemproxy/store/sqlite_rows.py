@@ -55,7 +55,7 @@ _SIZES: Final = (64, 32, 16, 8, 4, 2, 1)  # few distinct statements, so that eac
 def load(connection: sqlite3.Connection, identities: Sequence[Identity]) -> dict[Identity, Row]:
     """The rows of those identities that have one."""
     found: dict[Identity, Row] = {}
-    for some in _portions(identities):
+    for some in portions(identities):
         for row in connection.execute(_select(len(some)), [part for identity in some for part in _key(identity)]):
             found[Identity(*row[:3])] = _row(row)
     return found
@@ -69,13 +69,14 @@ def load_due(connection: sqlite3.Connection, now: int, limit: int) -> dict[Ident
 def save(connection: sqlite3.Connection, changed: Mapping[Identity, Row | None]) -> None:
     """Write what each identity now has; None removes its row."""
     rows = [_values(identity, row) for identity, row in changed.items() if row is not None]
-    for some in _portions(rows):
+    for some in portions(rows):
         connection.execute(_upsert(len(some)), [value for values in some for value in values])
-    for gone in _portions([_key(identity) for identity, row in changed.items() if row is None]):
+    for gone in portions([_key(identity) for identity, row in changed.items() if row is None]):
         connection.execute(_delete(len(gone)), [part for key in gone for part in key])
 
 
-def _portions(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
+def portions(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
+    """The items, in parts of few different lengths."""
     at = 0
     for size in _SIZES:
         while len(items) - at >= size:
@@ -97,16 +98,17 @@ def _delete(count: int) -> str:
 def _upsert(count: int) -> str:
     changes = ", ".join(f"{column} = excluded.{column}" for column in _REST)
     return (
-        f"INSERT INTO record ({_COLUMNS}) {_holes(count, len(_KEY + _REST))} "
+        f"INSERT INTO record ({_COLUMNS}) {holes(count, len(_KEY + _REST))} "
         f"ON CONFLICT ({', '.join(_KEY)}) DO UPDATE SET {changes}"
     )
 
 
 def _asked(count: int) -> str:
-    return f"WITH asked (a, b, c) AS ({_holes(count, len(_KEY))})"
+    return f"WITH asked (a, b, c) AS ({holes(count, len(_KEY))})"
 
 
-def _holes(count: int, width: int) -> str:
+def holes(count: int, width: int) -> str:
+    """Rows of parameters, as a statement takes them."""
     row = f"({', '.join('?' * width)})"
     return f"VALUES {', '.join([row] * count)}"
 

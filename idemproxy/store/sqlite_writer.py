@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from idemproxy.core.record import MICROSECONDS, Identity, Phase, Record
 from idemproxy.core.transition import Act, Found, aged
-from idemproxy.store import sqlite_audit, sqlite_clock
+from idemproxy.store import sqlite_audit, sqlite_clock, sqlite_journal
 from idemproxy.store.base import StoreError
 from idemproxy.store.base_acts import Deed
 from idemproxy.store.base_host import HostClock
@@ -51,6 +51,17 @@ class Query(NamedTuple):
     run: Callable[[sqlite3.Connection, int], Any]
 
 
+class Joint(NamedTuple):
+    """What many want at the same time: `run` is given all their items in one call, after the queries of its batch."""
+
+    future: asyncio.Future[Any]
+    run: Callable[[sqlite3.Connection, Sequence[Any], int], Sequence[Any]]
+    item: Any
+
+
+Work: TypeAlias = Step | Query | Joint
+
+
 class Outcome(NamedTuple):
     """What became of a batch: (future, result, error) for each of it, and the settled records with the ports to tell."""
 
@@ -72,7 +83,7 @@ class Writer:
         self._noted_at = 0
         self._busy_timeout = busy_timeout
         self._deliver = deliver
-        self._queue: SimpleQueue[Step | Query | None] = SimpleQueue()
+        self._queue: SimpleQueue[Work | None] = SimpleQueue()
         self._ending = False
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None  # device and inode that were opened last
@@ -84,7 +95,7 @@ class Writer:
         """Begin to take work."""
         self._thread.start()
 
-    def submit(self, work: Step | Query) -> None:
+    def submit(self, work: Work) -> None:
         """Queue work for the next batch."""
         self._queue.put(work)
 
@@ -101,9 +112,9 @@ class Writer:
             self._sweep()
         self._drop()
 
-    def _waiting(self, timeout: float) -> list[Step | Query]:
+    def _waiting(self, timeout: float) -> list[Work]:
         """All work that is queued, after waiting up to `timeout` seconds for the first."""
-        found: list[Step | Query] = []
+        found: list[Work] = []
         with suppress(Empty):
             while not self._ending:
                 work = self._queue.get(block=timeout > 0 and not found, timeout=timeout)
@@ -113,7 +124,7 @@ class Writer:
                     found.append(work)
         return found
 
-    def _carry_out(self, batch: list[Step | Query], *, alone: bool = False) -> None:
+    def _carry_out(self, batch: list[Work], *, alone: bool = False) -> None:
         """Run and commit a batch, deliver what became of it; a fault of the file is everyone's, a fault of one its own."""
         try:
             with self._transaction(self._busy_timeout) as connection:
@@ -147,7 +158,8 @@ class Writer:
             due = load_due(connection, now, SWEEP_ROWS)
             left = {identity: aged(row.record, now) for identity, row in due.items()}
             save(connection, {identity: None if record is None else Row(record) for identity, record in left.items()})
-            swept = max(len(due), sqlite_audit.sweep(connection, now, SWEEP_ROWS))
+            others = (each(connection, now, SWEEP_ROWS) for each in (sqlite_audit.sweep, sqlite_journal.sweep))
+            swept = max(len(due), *others)
         self._swept_at, self._more_to_sweep = self._now(), swept == SWEEP_ROWS
 
     @contextmanager
@@ -209,7 +221,7 @@ class Writer:
             self._connection = None
 
 
-def _transit(connection: sqlite3.Connection, batch: Sequence[Step | Query], now: int) -> Outcome:
+def _transit(connection: sqlite3.Connection, batch: Sequence[Work], now: int) -> Outcome:
     """Apply the steps of a batch in their order, and write each row once, as the last of them left it."""
     steps = [work for work in batch if isinstance(work, Step)]
     before = load(connection, list({step.identity for step in steps}))
@@ -238,7 +250,20 @@ def _transit(connection: sqlite3.Connection, batch: Sequence[Step | Query], now:
     for identity, act in notes:
         sqlite_audit.note(connection, identity, act)
     outcome.results.extend((work.future, work.run(connection, now), None) for work in batch if isinstance(work, Query))
+    outcome.results.extend(_jointly(connection, [work for work in batch if isinstance(work, Joint)], now))
     return outcome
+
+
+def _jointly(
+    connection: sqlite3.Connection, wanted: Sequence[Joint], now: int
+) -> Iterator[tuple[asyncio.Future[Any], Any, None]]:
+    """What many want at the same time, in one call for all of a kind."""
+    together: dict[Any, list[Joint]] = {}
+    for each in wanted:
+        together.setdefault(each.run, []).append(each)
+    for run, some in together.items():
+        results = run(connection, [each.item for each in some], now)
+        yield from ((each.future, result, None) for each, result in zip(some, results, strict=True))
 
 
 def _is_of_file(error: Exception) -> bool:
@@ -246,7 +271,7 @@ def _is_of_file(error: Exception) -> bool:
     return isinstance(error, (sqlite3.OperationalError, StoreError)) or type(error) is sqlite3.DatabaseError
 
 
-def _failed(batch: Sequence[Step | Query], error: Exception) -> Outcome:
+def _failed(batch: Sequence[Work], error: Exception) -> Outcome:
     """Everyone gets an error object of their own: one that is raised in many tasks would collect all their tracebacks."""
     outcome = Outcome([], [])
     for work in batch:

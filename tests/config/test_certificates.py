@@ -14,7 +14,7 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 
 from idemproxy.config.certificates import CertificateError, client_context, read_pair, validity
-from idemproxy.config.settings import ListenerTls
+from idemproxy.config.settings import ListenerTls, StoreTls
 from idemproxy.config.show import as_yaml
 from idemproxy.core.policy import EgressProxy, UpstreamTls
 from tests.config.conftest import Complaints, Load
@@ -64,6 +64,12 @@ def _listener(certificate: str, key: str) -> str:
     return json.dumps({"tls": tls, "upstreams": {"api": {"url": "http://localhost:9000"}}})
 
 
+def _store(**tls: str) -> str:
+    return json.dumps(
+        {"store": {"url": "rediss://localhost:6379/0", "tls": tls}, "upstreams": {"api": {"url": "http://localhost:9000"}}}
+    )
+
+
 def _upstream(**tls: str) -> str:
     return json.dumps({"upstreams": {"api": {"url": "https://localhost:9000", "tls": tls}}})
 
@@ -105,11 +111,12 @@ DIRECTORY = "cannot be read (Is a directory): check what it is, and that this us
 def test_a_pair_that_cannot_be_used(
     certificate: str, key: str, setting: str, text: str, files: Path, complaints: Complaints
 ) -> None:
-    """For clients and for an upstream alike: one problem, at the setting whose file is to be mended; nobody is asked to type."""
+    """For clients, an upstream and a store alike: one problem, at the setting whose file is wrong; nobody is asked to type."""
     mine = {"certificate_file": f"tls/{certificate}", "key_file": f"tls/{key}"}
 
     assert [f"idemproxy.yaml:1: tls.{setting}: {text}"] == complaints(_listener(certificate, key))
     assert [f"idemproxy.yaml:1: upstreams.api.tls.{setting}: {text}"] == complaints(_upstream(**mine))
+    assert [f"idemproxy.yaml:1: store.tls.{setting}: {text}"] == complaints(_store(**mine))
 
 
 @pytest.mark.parametrize(
@@ -125,6 +132,27 @@ def test_a_pair_that_cannot_be_used(
 def test_authorities_that_cannot_be_used(name: str, text: str, files: Path, complaints: Complaints) -> None:
     """As with a pair."""
     assert [f"idemproxy.yaml:1: upstreams.api.tls.ca_file: {text}"] == complaints(_upstream(ca_file=f"tls/{name}"))
+    assert [f"idemproxy.yaml:1: store.tls.ca_file: {text}"] == complaints(_store(ca_file=f"tls/{name}"))
+
+
+def test_a_file_of_the_store_is_told_where_it_stands(files: Path, complaints: Complaints) -> None:
+    """With the line on which it is named, also where the store's URL lies in a file and is not known to speak TLS."""
+    (files / "url").write_text("redis+sentinel://localhost/main")
+    text = "store:\n  url_file: tls/url\n  tls:\n    ca_file: tls/authority.pem\n    certificate_file: tls/absent.pem\n"
+
+    told = complaints(text + "upstreams: {api: {url: 'http://localhost:9000'}}\n")
+
+    assert ["idemproxy.yaml:5: store.tls.certificate_file: there is no file tls/absent.pem: check the path"] == told
+
+
+def test_what_a_store_s_server_may_be_shown(files: Path, loaded: Load) -> None:
+    """A pair, one file with both, and authorities alone are taken, with absolute paths."""
+    pair = {"certificate_file": "tls/certificate.pem", "key_file": "tls/key.pem"}
+    said = [{**pair, "ca_file": "tls/authority.pem"}, {"certificate_file": "tls/both.pem"}, {"ca_file": "tls/authority.pem"}]
+    settings = [loaded(_store(**tls)).settings for tls in said]
+
+    expected = [StoreTls(**{name: str(files.parent / value) for name, value in tls.items()}) for tls in said]
+    assert [(tls, ()) for tls in expected] == [(each.store.tls, each.warnings) for each in settings]
 
 
 @pytest.mark.parametrize(
@@ -160,6 +188,7 @@ def test_a_certificate_that_has_expired_is_a_warning(files: Path, loaded: Load) 
 
     assert (f"tls.{told}",) == loaded(_listener("expired.pem", "expired-key.pem")).settings.warnings
     assert (f"upstreams.api.tls.{told}",) == loaded(_upstream(**pair)).settings.warnings
+    assert (f"store.tls.{told}",) == loaded(_store(**pair)).settings.warnings
 
 
 def test_what_is_said_of_tls_and_never_used(files: Path, complaints: Complaints) -> None:
@@ -170,6 +199,7 @@ def test_what_is_said_of_tls_and_never_used(files: Path, complaints: Complaints)
 
     assert [f"idemproxy.yaml:1: upstreams.api.tls: {never}"] == complaints(json.dumps({"upstreams": {"api": plain}}))
     assert [f"idemproxy.yaml:1: upstreams.api.tls.key_file: {alone}"] == complaints(_upstream(key_file="tls/key.pem"))
+    assert [f"idemproxy.yaml:1: store.tls.key_file: {alone}"] == complaints(_store(key_file="tls/key.pem"))
 
 
 def test_nothing_weakens_a_context(files: Path) -> None:

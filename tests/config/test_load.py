@@ -85,6 +85,7 @@ listen: "[::1]:0"
 admin: {listen: "127.0.0.1:0"}
 store: {url: "redis://me:pw@127.0.0.1:6379/1", prefix: "p:"}
 spool: {directory: kept/here}
+max_agent_memory: 2KiB
 key_secret: secret
 access_log: off
 log_format: json
@@ -122,6 +123,7 @@ routes:
     stamp: {json: /a/ref}
     expired: renew
     forward_key: rename:X-Their-Key
+    forward_workflow: true
     replay_denied: [X-Served-By]
     lease: 3s
     retention: 2h
@@ -148,6 +150,7 @@ routes:
         stamp=StampRule("json", "/a/ref"),
         on_expired=OnExpired.RENEW,
         forward_key=b"x-their-key",
+        forward_workflow=True,
         lease=3.0,
         wait=2.0,
         retention=7_200.0,
@@ -193,6 +196,8 @@ routes:
             access_log=False,
             log_format="json",
             key_secret=b"secret",
+            max_agent_memory=2_048,
+            memory_kept=3_600.0 + 7 * 86_400.0,
             spool=Path("kept/here"),
             drain=60.0,
         )
@@ -367,6 +372,14 @@ def test_the_sources_of_keys_are_read_as_the_core_has_them(said: str, expected: 
     [route] = loaded(f"{UPSTREAM}routes:\n- {{name: one, upstream: payments, {said}}}\n").settings.routes
 
     assert expected == route.policy.key.sources
+
+
+def test_keys_are_derived_where_a_route_says_so(loaded: Load) -> None:
+    """In a word or in a mapping."""
+    route = f"{UPSTREAM}routes:\n- {{name: one, upstream: payments, %s}}\n"
+
+    assert [KeyMode.DERIVE] == [each.policy.key.mode for each in loaded(route % "key: derive").settings.routes]
+    assert [KeyMode.DERIVE] == [each.policy.key.mode for each in loaded(route % "key: {mode: derive}").settings.routes]
 
 
 def test_forward_key_is_read_as_the_core_has_it(loaded: Load) -> None:

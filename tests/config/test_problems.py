@@ -8,6 +8,7 @@ import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from idemproxy.config.problem import either
 from idemproxy.config.shape import ConfigurationShape
 from idemproxy.config.values import STORE_SCHEMES
 from tests.config.conftest import Complaints
@@ -125,7 +126,10 @@ WRONG: dict[str, tuple[str, list[str]]] = {
     ),
     "a key mode that is none": (
         ROUTE % "key: requried",
-        [f"{IN_ROUTE}key: must be required, optional, or a mapping with from, header and mode (did you mean 'required'?)"],
+        [
+            f"{IN_ROUTE}key: must be required, optional, derive, or a mapping with from, header and mode "
+            "(did you mean 'required'?)"
+        ],
     ),
     "a key header that is none": (
         ROUTE % "key: {header: 'Idempotency Key'}",
@@ -407,7 +411,7 @@ routes:
         "idemproxy.yaml:8: upstreams.broken: is empty: give it a value, or delete the line",
         "idemproxy.yaml:10: routes[0].match.path: in the path '/a/**/b', `**` may stand only at the end, after a slash",
         (
-            "idemproxy.yaml:10: routes[0].key: must be required, optional, or a mapping with from, header and mode "
+            "idemproxy.yaml:10: routes[0].key: must be required, optional, derive, or a mapping with from, header and mode "
             "(did you mean 'required'?)"
         ),
         "idemproxy.yaml:10: routes[0].upstream: there is no upstream 'payment' (did you mean 'payments'?)",
@@ -465,3 +469,16 @@ def test_any_key_that_is_missing_is_told(part: str, name: str, complaints: Compl
     (told,) = complaints(text)
 
     assert told.endswith(f"{name}: is missing: add it"), told
+
+
+@pytest.mark.parametrize(("words", "told"), [(["a"], "a"), (["a", "b"], "a or b"), (["a", "b", "c"], "a, b or c")])
+def test_what_a_value_may_be(words: list[str], told: str) -> None:
+    """One allowed value is told as it stands, several with commas and an `or`."""
+    assert told == either(words)
+
+
+def test_a_risk_that_cannot_be_accepted(complaints: Complaints) -> None:
+    """Whoever wants to accept all is told what there is to accept."""
+    (told,) = complaints(UPSTREAM + "store: {accept_risk: [all]}\n")
+
+    assert told.startswith("idemproxy.yaml:2: store.accept_risk[0]: must be eviction")

@@ -52,6 +52,10 @@ WRONG: dict[str, tuple[str, list[str]]] = {
         ROUTE % "key: {from: [header, worfklow]}",
         [f"{IN_ROUTE}key.from[1]: must be header or workflow (did you mean 'workflow'?)"],
     ),
+    "a key derived from what is not read": (
+        ROUTE % "key: {mode: derive, from: [header]}",
+        [f"{IN_ROUTE}key: mode: derive makes keys for workflows: add workflow to `from`, or leave `from` out"],
+    ),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import re
 from pathlib import Path
 
@@ -203,7 +204,7 @@ def test_whatever_stands_in_a_file_it_loads_or_is_told(
     spoiled: list[tuple[tuple[str | int, ...], object]], complaints: Complaints
 ) -> None:
     """Any values in any places give settings or problems with their lines, and never another exception."""
-    document = yaml.safe_load(yaml.safe_dump(EXAMPLE))
+    document = copy.deepcopy(EXAMPLE)
     for trail, value in spoiled:
         inner = document
         with contextlib.suppress(LookupError, TypeError):  # an earlier value took the place of a mapping on the way

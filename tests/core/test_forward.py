@@ -148,6 +148,28 @@ def test_what_is_for_this_proxy_stays_here() -> None:
     assert [b"Host: api.example:9000"] == head(tuple((name, b"100-continue") for name in ours))
 
 
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ((b"a=1, b=2;p",), [b"BAGGAGE: a=1, b=2;p"]),
+        ((b"a=1,Workflow-Id=w,b=2",), [b"BAGGAGE: a=1,b=2"]),
+        ((b"Workflow-Id=w,workflow-step=1",), []),
+        ((b"Workflow-Id=w", b"a=1"), [b"BAGGAGE: a=1"]),
+    ],
+)
+def test_baggage_goes_on_without_the_workflow(values: tuple[bytes, ...], expected: list[bytes]) -> None:
+    """What other programs carry there stays as it is; a line with nothing else is left out."""
+    assert [b"Host: api.example:9000", *expected] == head(tuple((b"BAGGAGE", value) for value in values))
+
+
+def test_a_route_may_let_its_upstream_see_the_workflow() -> None:
+    """Then the fields and the baggage stand as they came."""
+    route = replace(ROUTE, policy=Policy(forward_workflow=True))
+    fields = ((b"Workflow-Id", b"w"), (b"baggage", b"a=1,Workflow-Step=1"), (b"Workflow-Action", b"pay"))
+
+    assert [b"Host: api.example:9000", *(b"%b: %b" % pair for pair in fields)] == head(fields, route)
+
+
 # Upgrades
 
 

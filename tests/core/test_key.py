@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from idemproxy.core.key import KeyInvalidError, KeyMode, KeyRule, KeySource, find_key, hash_secretly, parse_key
+from idemproxy.core.key import KeyInvalidError, KeyMode, KeyRule, KeySource, explicit_key, hash_secretly, parse_key
 from idemproxy.core.message import Fields
 
 PROPERTY = settings(derandomize=True, deadline=None, max_examples=300)
@@ -200,7 +200,7 @@ def test_the_reason_does_not_tell_the_key(value: bytes) -> None:
 )
 def test_find_key(fields: Fields, header: bytes, expected: str | None) -> None:
     """The key stands in the one field that the route names, in any case; without that field there is no key."""
-    assert expected == find_key(fields, KeyRule(header))
+    assert expected == explicit_key(fields, KeyRule(header))
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_no_single_key(values: tuple[bytes, ...]) -> None:
     """Two header lines, a list, or an empty value name no single operation, whatever they hold."""
     fields = tuple(zip((b"Idempotency-Key", b"idempotency-key", b"IDEMPOTENCY-KEY"), values, strict=False))
     with pytest.raises(KeyInvalidError):
-        find_key(fields, KeyRule())
+        explicit_key(fields, KeyRule())
 
 
 def test_default_rule() -> None:

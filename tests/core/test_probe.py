@@ -152,10 +152,16 @@ def test_an_expression_that_fails_asks_nothing() -> None:
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ((), "the request has no fields workflow-id, and the probe needs one"),
-        (((b"workflow-id", b"a"), (b"Workflow-Id", b"a")), "the request has 2 fields workflow-id, and the probe needs one"),
-        (((b"workflow-id", b""),), "the field workflow-id is no single name of visible ASCII characters"),
-        (((b"workflow-id", b"caf\xe9"),), "the field workflow-id is no single name of visible ASCII characters"),
+        ((), "the request has no workflow-id, and the probe needs one"),
+        (
+            ((b"workflow-id", b"a"), (b"Workflow-Id", b"a")),
+            "the fields of the workflow name no single one: the Workflow-Id is given 2 times, and one operation has one",
+        ),
+        (((b"workflow-id", b""),), "the fields of the workflow name no single one: the Workflow-Id is empty"),
+        (
+            ((b"workflow-id", b"caf\xe9"),),
+            "the fields of the workflow name no single one: the Workflow-Id holds a character that is not visible ASCII",
+        ),
     ],
 )
 def test_a_workflow_that_has_no_single_name_is_not_asked_for(fields: Fields, reason: str) -> None:

@@ -21,10 +21,17 @@ TABLE: Final = [
     ("key-expired", 410, "yes", "after_check", None),
     ("not-sent", 502, "no", "same_key", "destination_unavailable"),
     ("store-unavailable", 503, "no", "same_key", "proxy_internal_error"),
+    # Beyond the contract's table: it may have happened before.
+    ("records-lost", 503, "unknown", "after_check", "proxy_internal_error"),
     # For these the contract leaves `retry` open: a request that will never fit says never, a proxy that goes says same_key.
     ("body-too-large", 413, "no", "never", "http_request_denied"),
     ("no-route", 404, "no", "never", "http_request_denied"),
     ("draining", 503, "no", "same_key", "proxy_internal_error"),
+    # Of the pages that an agent asks: what is not there may have been once, and a retry with the same key is safe.
+    ("workflow-unknown", 404, "unknown", "same_key", None),
+    ("key-unknown", 404, "unknown", "same_key", None),
+    ("memory-changed", 412, "no", "after_check", None),
+    ("method-not-allowed", 405, "no", "never", "http_request_denied"),
 ]
 SLUGS: Final = [slug for slug, *_ in TABLE]
 

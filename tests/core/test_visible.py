@@ -50,6 +50,8 @@ def test_the_keys_of_a_request(fields: tuple[tuple[bytes, bytes], ...], expected
         (b"/@me", b"/@me"),
         (b"/_idemproxy/keys/abc", b"/_idemproxy/keys/*"),
         (b"/%5fidemproxy/k%65ys/abc/def?g", b"/_idemproxy/keys/*"),
+        (b"/_idemproxy/workflows/trip-1/memory", b"/_idemproxy/workflows/*"),
+        (b"/_%69demproxy/workflow%73/trip%2D1", b"/_idemproxy/workflows/*"),
         (b"/_idemproxy/other", b"/_idemproxy/other"),
         (b"/\xff%ff", b"/\xff%ff"),
     ],

@@ -59,7 +59,10 @@ def as_shown(shown: str, printed: str) -> str:
 
 
 class Console:
-    """A shell in `directory`, with `idemproxy` in its path: that of the repository, until `pip install .` makes another."""
+    """A shell in `directory`, with `idemproxy` and `python` in its path, which import the package of the repository.
+
+    `pip install .` makes another package, which they import from then on.
+    """
 
     def __init__(self, directory: Path, egress: str) -> None:
         self.directory = directory
@@ -92,10 +95,11 @@ class Console:
         return text
 
     def _import_from(self, package: Path) -> None:
-        """Make the command `idemproxy` run what lies in `package`."""
-        command = self._programs / "idemproxy"
-        command.write_text(f'#!/bin/sh\nPYTHONPATH={shlex.quote(str(package))} exec {sys.executable} -m idemproxy "$@"\n')
-        command.chmod(0o755)
+        """Make the commands run what lies in `package`."""
+        for name, arguments in (("idemproxy", "-m idemproxy"), ("python", "")):
+            command = self._programs / name
+            command.write_text(f'#!/bin/sh\nPYTHONPATH={shlex.quote(str(package))} exec {sys.executable} {arguments} "$@"\n')
+            command.chmod(0o755)
 
     def run(self, command: str) -> str:
         """Do one command; what it prints, with the documented ports. A failure is told in a last line."""

@@ -22,7 +22,7 @@ from tests.docs.pages import DOCUMENTS, inline_code, read, rows, section
 
 SCHEMA: Final[Mapping[str, Any]] = json.loads(read("config/schema.json"))
 METRICS: Final = re.findall(r"^# TYPE (idemproxy_\w+)", Metrics(["charges"], "sqlite").render()[0].decode(), re.MULTILINE)
-COMMAND_NAMES: Final = [*(name for name in COMMANDS), *(f"records {verb}" for verb in VERBS), "demo-api"]
+COMMAND_NAMES: Final = [*(name for name in COMMANDS), *(f"records {verb}" for verb in VERBS), "demo", "demo-api"]
 
 
 def settings(schema: Mapping[str, Any], path: str = "") -> Iterator[str]:
@@ -109,17 +109,17 @@ def test_every_problem_has_a_row(heading: str) -> None:
     ("name", "heading"), [("docs/reference/headers.md", "### `Idempotency-Status`"), ("README.md", "## What a client sees")]
 )
 def test_every_outcome_has_a_row(name: str, heading: str) -> None:
-    """Each value of Idempotency-Status has a meaning in the reference and in the README; `read` is none."""
+    """Each value of Idempotency-Status has a meaning in the reference and in the README; `read` and `own` are none."""
     documented = told(section(read(name), heading))
 
-    assert set() == {*Outcome} - {Outcome.READ} - documented.keys()
+    assert set() == {*Outcome} - {Outcome.READ, Outcome.OWN} - documented.keys()
 
 
 def test_every_result_has_a_row() -> None:
-    """Each result of an attempt and of a settlement has a meaning, and so has the outcome that is no header's."""
+    """Each result of an attempt and of a settlement has a meaning, and so has each outcome that is no header's."""
     documented = told(read("docs/reference/metrics.md"))
 
-    assert set() == {*Result, *Settled, Outcome.READ} - documented.keys()
+    assert set() == {*Result, *Settled, Outcome.READ, Outcome.OWN} - documented.keys()
 
 
 def test_every_member_of_the_access_log_has_a_row() -> None:

@@ -22,8 +22,8 @@ WITH_COMMANDS = [name for name in EVERY if blocks(read(name), "console")]
 CONFIGURATIONS = [(name, block.line) for name in EVERY for block in blocks(read(name), "yaml")]
 TOKEN = "0123456789abcdef"
 
-FILE_NAME = re.compile(r"# (\S+\.(?:yaml|conf))\n")
-"""The first line of a configuration, of ours or of Redis, that a command of its document names."""
+FILE_NAME = re.compile(r"# (\S+\.(?:yaml|conf|py))\n")
+"""The first line of a configuration, of ours or of Redis, or of a program, that a command of its document names."""
 
 
 @pytest.mark.parametrize("name", [named(path) for path in DOCS])
@@ -99,7 +99,7 @@ def test_commands_do_what_the_document_shows(name: str, tmp_path: Path) -> None:
     """Every command is run, in order, in an empty directory, and prints what stands under it; a log is what the proxy says."""
     text = read(name)
     with console(tmp_path) as terminal:
-        for block in blocks(text, "yaml", "conf"):
+        for block in blocks(text, "yaml", "conf", "python"):
             if (titled := FILE_NAME.match(block.text)) is not None:
                 (tmp_path / titled[1]).write_text(terminal.real(block.text), "utf-8")
         for block in blocks(text, "console", "log"):

@@ -8,6 +8,7 @@ from typing import Final, TypeAlias
 
 import pytest
 
+from idemproxy.core.journal import ABSENT, Conflict, Note, Saved, WorkflowIdentity
 from idemproxy.core.record import Identity, Phase
 from idemproxy.core.transition import Acted, Ask, Completion, Doubt, Found, Granted, Settled, Verb
 from idemproxy.observe.metrics import STORE_OPERATIONS
@@ -16,11 +17,12 @@ from idemproxy.store.measured import MeasuredStore
 from idemproxy.store.memory import MemoryStore
 
 ONE, TWO, THREE = (Identity("shared", "payments", key) for key in ("1", "2", "3"))
+WORKFLOW: Final = WorkflowIdentity("shared", "trip")
 ASK: Final = Ask(fingerprint="v1:f", owner="nonce", route="charges", lease=15_000_000)
 DONE: Final = Completion(status=201, retention=60_000_000, expired_mark=60_000_000, answer=b"packed")
 
 
-Reports: TypeAlias = list[tuple[str, float, bool]]
+Reports: TypeAlias = list[tuple[str, float, Exception | None]]
 
 
 def measured(inner: Store, reports: Reports) -> Store:
@@ -32,7 +34,8 @@ def measured(inner: Store, reports: Reports) -> Store:
 async def test_every_operation_gives_the_inner_answer_and_one_report() -> None:
     """Each operation is passed on with all its arguments and reported with its own duration, under the metrics' names."""
     reports: Reports = []
-    store = measured(MemoryStore(lambda: 1_000_000), reports)
+    inner = MemoryStore(lambda: 1_000_000)
+    store = measured(inner, reports)
 
     await store.check()
     granted = [await store.claim(identity, ASK, watched=True) for identity in (ONE, TWO, THREE)]
@@ -51,6 +54,10 @@ async def test_every_operation_gives_the_inner_answer_and_one_report() -> None:
         await store.forget(ONE, holds[0].fence, "grace", "test data"),
     ]
     trails = [(act.verb, act.who, act.why) for identity in (THREE, ONE) for act in await store.audit(identity)]
+    journals, kept = store.journals, 60_000_000
+    await journals.note(WORKFLOW, Note(ONE, "charges", kept))
+    saves = [await journals.save(WORKFLOW, b"new", expected, kept) for expected in (ABSENT, 17)]
+    journal = await journals.journal(WORKFLOW)
 
     assert [True] == list(renewed)
     assert [Settled.WRITTEN] * 3 == settled
@@ -61,13 +68,16 @@ async def test_every_operation_gives_the_inner_answer_and_one_report() -> None:
     assert [THREE] == [identity for identity, _ in page.records]
     assert [Acted.DONE] * 2 == acted
     assert [(Verb.RESOLVE_NOT_EXECUTED, "ada", "nothing arrived"), (Verb.FORGET, "grace", "test data")] == trails
+    assert [Saved(1_000_000), Conflict(1_000_000)] == saves
+    assert (await inner.journals.journal(WORKFLOW)) == journal is not None
     operations = [
         *("check", "claim", "claim", "claim", "renew"),
         *("complete", "release", "mark_unknown"),
         *("read",) * 3,
         *("claim", "list", "resolve", "forget", "audit", "audit"),
+        *("note", "save", "save", "journal"),
     ]
-    assert [(operation, 0.5, True) for operation in operations] == reports
+    assert [(operation, 0.5, None) for operation in operations] == reports
     assert set(STORE_OPERATIONS) == set(operations)
 
 
@@ -85,7 +95,7 @@ async def test_failed_operation_is_reported_and_raised_as_it_was() -> None:
         await store.claim(ONE, ASK)
 
     assert failure is raised.value
-    assert [("claim", 0.5, False)] == reports
+    assert [("claim", 0.5, failure)] == reports
 
 
 async def test_a_question_that_makes_no_sense_says_nothing_of_the_store() -> None:

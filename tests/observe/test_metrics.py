@@ -24,15 +24,17 @@ Series = tuple[str, tuple[tuple[str, str], ...]]
 
 ROUTES: Final = ["charges", "search"]
 ALLOWED_LABELS: Final = {"route", "outcome", "result", "store", "operation"}
-OUTCOMES: Final = ["executed", "replayed", "recovered", "unknown", "in-progress", "refused", "bypassed", "read"]
+OUTCOMES: Final = ["executed", "replayed", "recovered", "unknown", "in-progress", "refused", "bypassed", "read", "own"]
 OPERATIONS: Final = [
     *("check", "claim", "renew", "complete", "release", "mark_unknown", "read"),
     *("list", "resolve", "forget", "audit"),
+    *("note", "journal", "save"),
 ]
 FINDINGS: Final = ["accepted", "unverified", "warning", "error"]
 SLUGS: Final = [
     *("key-missing", "key-invalid", "bad-request", "key-reused", "in-progress", "outcome-unknown", "response-unavailable"),
     *("key-expired", "not-sent", "store-unavailable", "body-too-large", "no-route", "draining"),
+    *("workflow-unknown", "key-unknown", "memory-changed", "method-not-allowed"),
 ]
 WRITE: Final = Observation(
     route="charges",
@@ -136,12 +138,14 @@ def test_every_series_is_there_from_the_start_at_0_and_no_other(metrics: Metrics
     expected = {
         series("idemproxy_leases_lost_total"),
         series("idemproxy_in_flight"),
+        series("idemproxy_drain_deadline_timestamp_seconds"),
+        series("idemproxy_reload_failed"),
         series("idemproxy_spool_bytes"),
         series("idemproxy_spool_entries"),
         series("idemproxy_store_up", store="sqlite"),
         *(series("idemproxy_store_findings", store="sqlite", result=level) for level in FINDINGS),
     }
-    for route in [*ROUTES, "-"]:
+    for route in [*ROUTES, "-", "_idemproxy"]:
         expected |= {series(f"idemproxy_{name}_total", route=route) for name in ("request_bytes", "response_bytes", "unrecorded")}
         expected |= {series("idemproxy_problems_total", route=route, result=slug) for slug in SLUGS}
         expected |= {
@@ -175,7 +179,7 @@ def test_series_do_not_grow_with_what_happens(metrics: Metrics) -> None:
     """Whatever is observed, no series is added: labels come from the configuration and from fixed tables."""
     before = samples(metrics).keys()
 
-    for route, outcome, result, slug in product([*ROUTES, "-"], Outcome, Result, Slug):
+    for route, outcome, result, slug in product([*ROUTES, "-", "_idemproxy"], Outcome, Result, Slug):
         metrics.observe(
             Observation(
                 route, "M", "/p", 200, outcome, 1.0, 1, 1, result, 1.0, 1.0, slug, "scope", "up", "hash", 1, unrecorded=True
@@ -300,6 +304,15 @@ def test_attempts_now_and_lost_leases_are_counted(metrics: Metrics) -> None:
     assert {series("idemproxy_leases_lost_total"): 1} == moved(metrics, metrics.lease_lost)
 
 
+def test_drain_and_reload_are_told_as_they_are_now(metrics: Metrics) -> None:
+    """A drain tells its deadline; a certificate that was not taken is told until one is."""
+    deadline, failed = series("idemproxy_drain_deadline_timestamp_seconds"), series("idemproxy_reload_failed")
+
+    assert {deadline: 1_700_000_030.5} == moved(metrics, lambda: metrics.draining_until(1_700_000_030.5))
+    for taken, expected in ((True, {}), (False, {failed: 1}), (False, {}), (True, {failed: -1})):
+        assert expected == moved(metrics, partial(metrics.reloaded, taken=taken))
+
+
 def test_metrics_share_nothing_with_others_in_the_process(metrics: Metrics) -> None:
     """Two proxies in one process count apart, and the library's global registry stays as it was."""
     other = Metrics(ROUTES, "sqlite")
@@ -315,7 +328,7 @@ def test_route_name_with_special_characters_comes_back_as_it_was() -> None:
 
     routes = {dict(labels).get("route") for _, labels in samples(Metrics([name], "sqlite"))}
 
-    assert {name, "-", None} == routes
+    assert {name, "-", "_idemproxy", None} == routes
 
 
 def test_unknown_route_is_an_error_and_not_a_new_series(metrics: Metrics) -> None:

@@ -21,6 +21,8 @@ from typing import Final, Protocol, Self
 import pytest
 import redis
 
+from idemproxy.core.record import Identity
+from idemproxy.store.redis_form import Keys
 from tests.process.asking import LONGEST, Answer, eventually
 from tests.process.gate import Gate
 from tests.processes import Program
@@ -139,7 +141,7 @@ class RedisPlace:
 
     def phase(self, key: str) -> str | None:
         """As Place.phase."""
-        found = self._client.hget(f"idemproxy:{{shared/api/{hashed(key)}}}", "phase")
+        found = self._client.hget(Keys("idemproxy:").of(Identity("shared", "api", hashed(key)))[0].decode(), "phase")
         return found.decode() if isinstance(found, bytes) else None
 
     def stop_before(self, word: bytes, /) -> None:

@@ -17,7 +17,7 @@ from signal import SIGHUP
 import pytest
 import trustme
 
-from tests.process.asking import configuration, eventually
+from tests.process.asking import configuration, eventually, samples
 from tests.process.upstream import upstream
 from tests.processes import Program, proxy
 
@@ -57,6 +57,10 @@ class Renewable:
         """The number of the certificate that a new client is shown."""
         with self.connect() as sock:
             return (sock.getpeercert() or {})["serialNumber"]
+
+    def failed(self) -> float:
+        """What the metrics say of the last reload."""
+        return samples(self.program.admin)["idemproxy_reload_failed", ()]
 
     def _answers(self) -> list[str]:
         return [line for line in self.program.told if "SIGHUP" in line]
@@ -169,15 +173,15 @@ def test_what_cannot_be_used_changes_nothing(
 
 
 def test_a_mended_pair_is_taken_the_next_time(renewable: Renewable) -> None:
-    """An error is not for ever."""
+    """An error is not for ever, in the log and in the metrics."""
     leaf = renewable.authority.issue_cert("localhost")
     old = renewable.serial()
     renewable.write(leaf, key=False)
-    first = renewable.hang_up()
+    first = renewable.hang_up(), renewable.failed()
     renewable.write(leaf)
-    second = renewable.hang_up()
+    second = renewable.hang_up(), renewable.failed()
 
-    assert (True, True) == (first.startswith("ERROR"), second.startswith("INFO"))
+    assert [(True, 1), (True, 0)] == [(first[0].startswith("ERROR"), first[1]), (second[0].startswith("INFO"), second[1])]
     assert old != renewable.serial()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from http.client import RemoteDisconnected
@@ -13,12 +14,13 @@ from typing import Final
 
 import pytest
 
-from tests.process.asking import Answer, Caller, ask, claims, configuration, eventually, problem, request_bytes
+from tests.process.asking import Answer, Caller, ask, claims, configuration, eventually, problem, request_bytes, samples
 from tests.process.upstream import Upstream, upstream
 from tests.processes import Program, proxy
 
 UNKNOWN: Final = problem(409, "outcome-unknown", "unknown", "after_check")
 LONG: Final = "1h"
+DEADLINE: Final = "idemproxy_drain_deadline_timestamp_seconds", ()
 
 
 @pytest.fixture
@@ -129,6 +131,25 @@ def test_what_did_not_end_is_unknown(
     assert last.startswith("ERROR ended with 1 ")
     assert UNKNOWN == answer.problem
     assert 1 == len(api.arrived)
+
+
+def test_metrics_tell_the_deadline_of_a_drain(
+    api: Upstream, store_url: str, pool: ThreadPoolExecutor, key: str, tmp_path: Path
+) -> None:
+    """As long as it drains, whoever scrapes it sees what is under way and until when; before, that there is no deadline."""
+    with proxy(*run(tmp_path, api, store_url, drain="1h")) as running:
+        asked = under_way(running, api, pool, key)
+        before = samples(running.admin)
+        earliest = time.time()
+        running.send(SIGTERM)
+        eventually(lambda: is_draining(running))
+        latest = time.time()
+        meanwhile = samples(running.admin)
+        api.let_go()
+        asked.result()
+
+    assert (0, 1) == (before[DEADLINE], meanwhile["idemproxy_in_flight", ()])
+    assert earliest <= meanwhile[DEADLINE] - 3600 <= latest
 
 
 def test_nothing_under_way_ends_at_once(api: Upstream, store_url: str, key: str, tmp_path: Path) -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from redis import Redis
 
-from tests.process.asking import Answer, ask, counted, eventually, page, problem
+from tests.process.asking import Answer, ask, configuration, counted, eventually, page, problem
 from tests.process.upstream import Upstream, upstream
 from tests.processes import Program, proxy
 from tests.servers import RedisServer, free_port, redis_server
 
+LOST = problem(503, "records-lost", "unknown", "after_check")
 UNAVAILABLE = problem(503, "store-unavailable", "no", "same_key")
 READY = (200, "ok\n")
 MANY = 120
@@ -172,11 +174,61 @@ def test_a_flushed_record_in_flight_is_written_anew(api: Upstream, running: Prog
     assert (1, 2) == (rewritten, len(api.arrived))
 
 
-def test_a_flushed_completed_record_is_forgotten(api: Upstream, running: Program, operator: Redis, key: str) -> None:
-    """After FLUSHALL a finished operation is a new one, and its retry runs it again: nobody knows of it any more."""
+def lost_lines(running: Program) -> list[str]:
+    """What the log says of a loss, with its level."""
+    return [line.partition(" (")[0] for line in running.told if "has lost records" in line]
+
+
+def test_after_a_flush_nothing_is_sent(api: Upstream, running: Program, server: RedisServer, operator: Redis, key: str) -> None:
+    """After FLUSHALL what was completed, or is new, is refused; log (once), metrics and readiness tell it; a restart ends it."""
     first = ask(running.url, key)
     operator.flushall()
-    again = ask(running.url, key)
+    refused = [ask(running.url, key), ask(running.url, f"{key}-new"), ask(running.url, key)]
+    arrived, failed = len(api.arrived), failed_claims(running)
+    eventually(lambda: counted(running.admin, "idemproxy_store_findings", result="error") == 1)
+    status, why = page(f"{running.admin}/readyz")
+    with proxy("--upstream", api.url, "--store", server.url) as later:
+        ready = page(f"{later.admin}/readyz")
+        executed = ask(later.url, key)
+        still = ask(running.url, f"{key}-new")
+        known = ask(running.url, key)
 
-    assert [(201, "executed"), (201, "executed")] == [told(first), told(again)]
-    assert (False, 2) == (first.body == again.body, len(api.arrived))
+    assert [LOST] * 3 == [answer.problem for answer in refused]
+    assert [True] * 3 == [b"nobody knows whether this operation has already happened" in answer.body for answer in refused]
+    assert (1, 3) == (arrived, failed)
+    assert (503, True) == (status, "the store has lost records since this proxy started" in why)
+    assert ["ERROR store: records: the store has lost records since this proxy started"] == lost_lines(running)
+    assert (READY, (201, "executed"), False) == (ready, told(executed), first.body == executed.body)
+    assert [(503, "unknown"), (201, "replayed")] == [told(still), told(known)]
+    assert 2 == len(api.arrived)
+
+
+def test_a_server_that_comes_back_empty(api: Upstream, server: RedisServer, running: Program, key: str) -> None:
+    """A Redis is restarted without persistence: what was completed is not sent again, what waits in the spool is written."""
+    ask(running.url, f"{key}-before")
+    api.hold()
+    with ThreadPoolExecutor(1) as pool:
+        under_way = pool.submit(ask, running.url, key)
+        eventually(lambda: len(api.arrived) == 2)
+        server.kill()
+        api.let_go()
+        first = under_way.result()
+    server.start()
+    eventually(lambda: counted(running.admin, "idemproxy_spool_entries") == 0)
+    again, before = ask(running.url, key), ask(running.url, f"{key}-before")
+
+    assert [(201, "replayed"), (503, "unknown")] == [told(again), told(before)]
+    assert (True, 2) == (first.body == again.body, len(api.arrived))
+
+
+def test_an_accepted_loss_goes_on(api: Upstream, server: RedisServer, operator: Redis, key: str, tmp_path: Path) -> None:
+    """With `accept_risk: [loss]` a flushed store is begun anew, with an error in the log, and the retry is carried out."""
+    store = {"url": server.url, "accept_risk": ["loss"]}
+    run = configuration(tmp_path, {"upstreams": {"api": {"url": api.url}}, "store": store})
+    with proxy(*run) as running:
+        ask(running.url, key)
+        operator.flushall()
+        again, ready = ask(running.url, key), page(f"{running.admin}/readyz")
+        said = [line.split()[0] for line in running.told if "has lost records" in line]
+
+    assert ((201, "executed"), READY, 2, ["ERROR"]) == (told(again), ready, len(api.arrived), said)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from idemproxy.core.ending import still_unknown
+from idemproxy.core.journal import Note, WorkflowIdentity
 from idemproxy.core.message import Request
 from idemproxy.core.policy import OnUnknown, Policy, Route, Upstream
 from idemproxy.core.record import MICROSECONDS, Identity, Phase, Record
@@ -21,13 +22,34 @@ from idemproxy.proxy.orphans import Owner
 from idemproxy.proxy.pool import Pool
 from idemproxy.proxy.reply import Reply
 from idemproxy.proxy.settler import Settler
-from idemproxy.store.base import StoreUncertainError
+from idemproxy.store.base import StoreUnavailableError, StoreUncertainError
 from idemproxy.store.memory import MemoryStore
+from idemproxy.store.memory_journal import MemoryJournals
 from tests.servers import free_port
 
 ME = Identity("shared", "api", "key")
 COMPLETION = Completion(201, 3600 * MICROSECONDS, 3600 * MICROSECONDS, answer=b"\x01201\x00\x00\x00\x09Created\r\nyes")
+FLOW = WorkflowIdentity("shared", "flow")
+STEP = Note(ME, "all", 3600 * MICROSECONDS, "1", "pay")
+DONE = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone"
 REFUSAL = b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n\r\n"
+
+
+class Journals(MemoryJournals):
+    """Memory, in which a note can fail, and the request is not forwarded before `kept` is set."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        super().__init__(clock)
+        self.fails = False
+        self.kept = asyncio.Event()
+        self.kept.set()
+
+    async def note(self, workflow: WorkflowIdentity, note: Note) -> None:
+        """As told."""
+        await self.kept.wait()
+        if self.fails:
+            raise StoreUnavailableError("the journal cannot be written")
+        await super().note(workflow, note)
 
 
 class Store(MemoryStore):
@@ -36,6 +58,7 @@ class Store(MemoryStore):
     def __init__(self) -> None:
         super().__init__(lambda: self.now)
         self.now = 1_000 * MICROSECONDS
+        self.journals: Journals = Journals(lambda: self.now)
         self.before_release: Callable[[], Awaitable[object]] | None = None
         self.fates: list[str] = []
         """What becomes of the next claims: `carried out` or `not carried out` with the reply lost, or "" for neither."""
@@ -73,11 +96,11 @@ class World:
     policy: Policy
     requests: list[bytes] = field(default_factory=list)
 
-    async def send(self) -> Reply:
+    async def send(self, note: tuple[WorkflowIdentity, Note] | None = None) -> Reply:
         """One request with the key, to its reply."""
         route = Route("all", "api", policy=self.policy)
         request = Request("POST", b"/pay", ((b"Host", b"x"), (b"Content-Length", b"1")), b"1")
-        return await self.exchange.start(Call(request, route, ME, "key", "v1:same", 0.0)).reply
+        return await self.exchange.start(Call(request, route, ME, "key", "v1:same", 0.0, note)).reply
 
     async def record(self) -> Record | None:
         """What the store says of the operation."""
@@ -222,3 +245,57 @@ async def test_an_answer_that_comes_during_a_probe_is_written_when_the_probe_has
 
         reply = await w.send()
         assert (Settled.STALE, 201, "replayed", b"yes") == (settled, reply.status, reply.outcome, reply.body)
+
+
+# The journal
+
+
+async def test_a_step_is_in_the_journal_before_it_is_forwarded() -> None:
+    """While the note is not kept, the claim is held and nothing leaves."""
+    async with world(DONE) as w:
+        w.store.journals.kept.clear()
+        sending = asyncio.create_task(w.send((FLOW, STEP)))
+        while await w.record() is None:  # noqa: ASYNC110 - until it is claimed
+            await asyncio.sleep(0)
+        claimed = await w.record()
+        sent_before = list(w.requests)
+        w.store.journals.kept.set()
+        reply = await sending
+
+        found = await w.store.journals.journal(FLOW)
+        assert (Phase.IN_FLIGHT, [], 200) == (claimed and claimed.phase, sent_before, reply.status)
+        assert [STEP] == [entry.note for entry in found[0].entries] if found else False
+
+
+async def test_a_step_that_cannot_be_noted_is_not_forwarded() -> None:
+    """Its claim is given back, so that a retry may come, and the caller is told that nothing was sent."""
+    async with world(DONE) as w:
+        w.store.journals.fails = True
+
+        reply = await w.send((FLOW, STEP))
+
+        assert (503, "store-unavailable", None, []) == (reply.status, reply.slug, await w.record(), w.requests)
+
+
+async def test_an_unknown_step_that_cannot_be_noted_stays_unknown() -> None:
+    """Under `retry`: the claim is given back to what it was."""
+    async with world(DONE, OnUnknown.RETRY) as w:
+        before = await w.made_unknown()
+        w.store.journals.fails = True
+
+        reply = await w.send((FLOW, STEP))
+
+        after = await w.record()
+        assert (409, "outcome-unknown", []) == (reply.status, reply.slug, w.requests)
+        assert (Phase.UNKNOWN, before.settled_at) == (after and after.phase, after and after.settled_at)
+
+
+async def test_a_replay_does_not_wait_for_the_journal() -> None:
+    """What is done was noted when it began: its answer is given although a note cannot be kept now."""
+    async with world(DONE) as w:
+        first = await w.send((FLOW, STEP))
+        w.store.journals.fails = True
+
+        second = await w.send((FLOW, STEP))
+
+        assert (200, 200, "replayed") == (first.status, second.status, second.outcome)

@@ -10,6 +10,7 @@ from redis.asyncio import Redis, RedisCluster
 from idemproxy.core.record import MICROSECONDS, Identity
 from idemproxy.store.redis import RedisStore
 from idemproxy.store.redis_endpoint import USUAL_TLS, TlsFiles
+from idemproxy.store.redis_form import Keys
 
 TIMES: Final = (b"claimed_at", b"lease_until", b"settled_at", b"expires_at", b"forget_at")
 
@@ -59,10 +60,10 @@ class RedisHarness:
 
 def audit_key(prefix: str, identity: Identity) -> str:
     """The key of its audit trail."""
-    return f"{prefix}{{{identity}}}:audit"
+    return Keys(prefix).audit(identity).decode()
 
 
 def keys(prefix: str, identity: Identity) -> tuple[str, str]:
     """The keys of a record, and of its answer."""
-    record = f"{prefix}{{{identity}}}"
-    return record, f"{record}:answer"
+    record, answer = Keys(prefix).of(identity)
+    return record.decode(), answer.decode()

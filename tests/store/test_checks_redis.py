@@ -138,6 +138,7 @@ async def test_a_change_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     counts = []
     with redis_server(appendonly=True) as server:
         async with opened(server.url) as store, plain(server.url) as client:
+            caplog.clear()  # of what the start has told
             inspection = Inspection(store, frozenset(), told)
             for policy in ("noeviction", "allkeys-lru", "allkeys-lru", "volatile-lru", "noeviction", "noeviction"):
                 await client.config_set("maxmemory-policy", policy)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
+import sys
+from asyncio.subprocess import PIPE
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -14,7 +17,7 @@ import pytest
 from idemproxy.store.base_finding import Level
 from idemproxy.store.base_host import host_clock
 from idemproxy.store.sqlite import SqliteStore
-from idemproxy.store.sqlite_checks import OLDEST, Place, Pragmas, kind_of, look
+from idemproxy.store.sqlite_checks import OLDEST, Place, Pragmas, kind_of, look, processes_of, see_place
 from tests.store.harness import SqliteHarness
 
 LOCAL: Final = Place(Path("/data/records.db"), kind="ext4", free=1 << 40, mode=0o100600, is_writable=True)
@@ -66,6 +69,7 @@ def test_the_file_system(kind: str | None, level: Level) -> None:
         (replace(LOCAL, is_writable=False), "file", Level.ERROR),
         (replace(LOCAL, mode=0o100644), "file", Level.WARNING),
         (replace(LOCAL, mode=None), "file", Level.FINE),
+        (replace(LOCAL, has_directory=False), "file", Level.ERROR),
     ],
 )
 def test_space_and_modes(place: Place, what: str, level: Level) -> None:
@@ -82,6 +86,28 @@ def test_the_connection_that_writes(pragmas: Pragmas) -> None:
 def test_an_old_sqlite() -> None:
     """A library that cannot read the schema is an error, and the oldest that can is not."""
     assert [Level.ERROR, Level.FINE] == [levels(LOCAL, version=each)["version"] for each in ((3, 32, 3), OLDEST)]
+
+
+@pytest.mark.parametrize(
+    ("version", "level"),
+    [
+        ((3, 40, 1), Level.WARNING),
+        ((3, 44, 5), Level.WARNING),
+        ((3, 44, 6), Level.FINE),
+        ((3, 46, 7), Level.WARNING),
+        ((3, 50, 6), Level.WARNING),
+        ((3, 50, 7), Level.FINE),
+        ((3, 51, 2), Level.WARNING),
+        ((3, 51, 3), Level.FINE),
+        ((3, 53, 0), Level.FINE),
+        ((4, 0, 0), Level.FINE),
+    ],
+)
+def test_a_file_that_several_processes_use(version: tuple[int, int, int], level: Level) -> None:
+    """A SQLite with the WAL-reset fault is a warning where they are several; one process, seen or not, cannot meet it."""
+    told = [levels(replace(LOCAL, processes=count), version=version)["version"] for count in (3, 2, 1, None)]
+
+    assert [level, level, Level.FINE, Level.FINE] == told
 
 
 def test_what_heals_does_not_keep_a_proxy_from_starting() -> None:
@@ -106,6 +132,50 @@ def test_what_heals_does_not_keep_a_proxy_from_starting() -> None:
 def test_which_mount_a_directory_lies_on(directory: str, kind: str) -> None:
     """The nearest mount counts, whole names only, a space in its name is read, and of two on one place the later covers."""
     assert kind == kind_of(Path(directory), MOUNTS)
+
+
+LOCKS: Final = """\
+1: POSIX  ADVISORY  READ 10680 fe:00:77 128 128
+1: -> POSIX  ADVISORY  WRITE 99 fe:00:77 128 128
+2: POSIX  ADVISORY  READ 10680 fe:00:77 123 123
+3: POSIX  ADVISORY  READ 10681 fe:00:77 128 128
+4: POSIX  ADVISORY  READ 10682 fe:00:78 128 128
+5: POSIX  ADVISORY  READ 10683 fe:00:77 120 120
+6: FLOCK  ADVISORY  WRITE 10684 fe:00:77 128 128
+"""
+
+
+@pytest.mark.parametrize(("place", "own", "count"), [("fe:00:77", 10680, 2), ("fe:00:78", 10682, 1), ("fe:00:77", 5, None)])
+def test_who_has_the_file_open(place: str, own: int, count: int | None) -> None:
+    """Whoever holds the byte of the living; not who waits for it or holds another; and nothing is known where we are not seen."""
+    assert count == processes_of(place, own, LOCKS)
+
+
+OTHER: Final = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+connection.execute("SELECT 1 FROM record").fetchall()
+print(flush=True)
+input()
+"""
+"""A program that has the file open until its standard input has a line, or ends."""
+
+
+async def test_processes_are_counted(files: SqliteHarness) -> None:
+    """On a real file: this process is one, however many stores it has open on it, and another program is one more."""
+    before = see_place(files.path).processes
+    for _ in range(2):
+        await files.open()
+    alone = see_place(files.path).processes
+    other = await asyncio.create_subprocess_exec(sys.executable, "-c", OTHER, files.path, stdin=PIPE, stdout=PIPE)
+    assert other.stdin is not None
+    assert other.stdout is not None
+    await other.stdout.readline()
+    beside = see_place(files.path).processes
+    other.stdin.close()
+    await other.wait()
+
+    assert [None, 1, 2] == [before, alone, beside]
 
 
 async def test_a_real_file(files: SqliteHarness) -> None:

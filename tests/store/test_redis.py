@@ -142,7 +142,7 @@ async def test_a_trail_expires_some_time_after_its_last_act(server: RedisServer,
 
 
 async def test_a_record_is_three_keys_of_one_slot_under_the_prefix(server: RedisServer, prefix: str) -> None:
-    """Nothing is written outside the prefix, and nothing of a record outside its hash tag."""
+    """Nothing is written outside the prefix, and nothing of a record outside its hash tag; each tag has a witness beside."""
     async with (
         opened(server.url.removesuffix("/0") + "/7", prefix) as store,
         plain(server.url.removesuffix("/0") + "/7") as client,
@@ -154,8 +154,13 @@ async def test_a_record_is_three_keys_of_one_slot_under_the_prefix(server: Redis
 
         found = sorted([key.decode() async for key in client.scan_iter()])
 
-    tag = f"{{shared/payments/{identity().key_hash}}}"
-    assert sorted([f"{prefix}{tag}", f"{prefix}{tag}:answer", f"{prefix}{tag}:audit", f"{prefix}check"]) == found
+    record, answer = keys(prefix, identity())
+    tags = {key.removeprefix(prefix)[:5] for key in found}
+    assert record[len(prefix) + 5 :] == f"shared/payments/{identity().key_hash}"
+    assert {f"{{{bucket:03x}}}" for bucket in range(1024)} == tags
+    assert sorted([record, answer, f"{record}:audit", f"{prefix}{{000}}check"]) == [
+        key for key in found if not key.endswith("}witness")
+    ]
 
 
 async def test_times_and_fences_keep_every_digit(server: RedisServer, prefix: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from idemproxy.core.record import Phase
 from idemproxy.core.transition import Found, Settled
 from idemproxy.store.base import GivenBackError
-from idemproxy.store.redis_durability import Durability
+from idemproxy.store.redis_durability import Durability, Patience
 from tests.servers import RedisServer, Relay, redis_server, relay
 from tests.store.redis_steps import COMPLETION, granted, identity, needs_waitaof, opened, recorded, recovered, refusal
 from tests.store.steps import ask
@@ -127,6 +127,38 @@ async def test_replays_wait_little_for_replicas_that_are_away(primary: RedisServ
 
     asked = b"".join(between.sent[before:]).partition(b"WAIT\r\n$1\r\n1\r\n$")[2].split(b"\r\n")[1]
     assert 20 <= int(asked) < 500
+
+
+def test_replicas_that_let_one_pass_have_all_the_time_again_after_a_while() -> None:
+    """Two seconds after they last had it they get it once more, as they may only be slower; a confirmation gives it back too."""
+    patience, quick = Patience(0.5), 0.001
+    for _ in range(100):
+        patience.confirmed(quick)
+    usual = patience.seconds(100.0)
+    patience.passed()
+    short = [patience.seconds(now) for now in (100.1, 101.9)]
+    again = patience.seconds(102.0)
+    patience.passed()
+    after = [patience.seconds(now) for now in (102.1, 103.9, 104.0)]
+    patience.confirmed(quick)
+
+    assert (0.5, [0.02, 0.02], 0.5) == (usual, short, again)
+    assert ([0.02, 0.02, 0.5], 0.5) == (after, patience.seconds(104.1))
+
+
+def test_slow_replicas_have_several_times_what_they_used_to_need() -> None:
+    """But never more than the whole time."""
+    patience = Patience(0.5)
+    for _ in range(100):
+        patience.confirmed(0.05)
+    patience.seconds(0.0)
+    patience.passed()
+    slow = patience.seconds(0.1)
+    patience.confirmed(0.4)
+    patience.seconds(0.2)
+    patience.passed()
+
+    assert [pytest.approx(0.2), 0.5] == [slow, patience.seconds(0.3)]
 
 
 async def test_one_question_is_under_way_at_a_time(primary: RedisServer, replica: RedisServer) -> None:

@@ -23,6 +23,8 @@ from tests.store.steps import (
 )
 
 ME = identity()
+NEVER = 3600.0
+"""Seconds: a wait that ends by itself is a hang, which ends the test."""
 
 
 # Waking
@@ -65,23 +67,23 @@ async def test_a_wait_ends_by_itself(store: Store) -> None:
 
 
 async def test_a_settlement_wakes_no_one_else(harness: Harness, store: Store) -> None:
-    """Who watches another record of the same data sleeps on."""
-    other = identity("other")
-    holds = [await granted(store, each) for each in (ME, other)]
+    """Who watches another record of the same data sleeps on, while those who watch the settled ones wake, one after the other."""
+    other, last = identity("other"), identity("last")
+    holds = {each: await granted(store, each) for each in (other, ME, last)}
     waiting = await harness.open()
-    with waiting.watch(ME) as mine, waiting.watch(other) as theirs:
-        for each in (ME, other):
+    with ExitStack() as watched:
+        wakes = {each: watched.enter_context(waiting.watch(each)) for each in holds}
+        for each in holds:
             await waiting.claim(each, ask(), watched=True)
-        asleep = asyncio.create_task(theirs.wait(60))
-        awake = asyncio.create_task(mine.wait(60))
+        waits = {each: asyncio.create_task(wake.wait(NEVER)) for each, wake in wakes.items()}
 
-        await store.release(ME, holds[0])
-        await asyncio.wait([awake], timeout=WITHIN)
+        for each in (ME, last):  # what one settlement tells arrives before what the next one does
+            await store.release(each, holds[each])
+            await waits[each]
 
-        assert [True, False] == [awake.done(), asleep.done()]
-        await store.release(other, holds[1])
-        await asyncio.wait([asleep], timeout=WITHIN)
-        assert asleep.done()
+        assert not waits[other].done()
+        await store.release(other, holds[other])
+        await waits[other]
 
 
 # Callers that leave

@@ -18,7 +18,7 @@ import yaml
 
 from tests.processes import Program, scratch
 from tests.servers import free_port
-from tests.wire.combination import ALL, USUAL, Combination, new_event_loop, using, wired
+from tests.wire.combination import ABOUT_MESSAGES, ALL, USUAL, Combination, new_event_loop, using, wired
 from tests.wire.upstream import Upstream, nothing
 
 CONFIGURATION = """
@@ -38,6 +38,8 @@ routes:
 - {{name: renamed, match: {{host: renamed}}, upstream: patient, forward_key: "rename:X-Operation"}}
 - {{name: required, match: {{host: required}}, upstream: patient, key: required}}
 - {{name: brief, match: {{host: brief}}, upstream: patient, lease: 3s}}
+- {{name: derived, match: {{host: derived}}, upstream: patient, key: derive, forward_key: same}}
+- {{name: derived-too, match: {{host: derived-too}}, upstream: patient, key: derive}}
 - {{name: rest, upstream: patient}}
 """
 """Which route a test takes is what it says as Host."""
@@ -45,7 +47,8 @@ routes:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test in each of the combinations that were asked for."""
-    names = metafunc.config.getoption("wire") or USUAL
+    module = metafunc.module.__name__.rpartition(".")[2]
+    names = metafunc.config.getoption("wire") or (USUAL[:1] if module in ABOUT_MESSAGES else USUAL)
     metafunc.parametrize("combination", [ALL[name] for name in names], ids=str, indirect=True, scope="session")
 
 

@@ -114,11 +114,40 @@ def test_what_an_agent_tells_of_its_work_stays_here(
 ) -> None:
     """The workflow's fields are for this proxy; an upstream that is a third party learns nothing of the agent."""
     upstream.plays(answers(OK))
-    fields = ("Workflow-Id: booking-7", "A: 1", "workflow-action: charge", "X-Workflow-Id: theirs")
+    fields = ("Workflow-Id: booking-7", "A: 1", "workflow-action: charge", "X-Workflow-Id: theirs", "Baggage: a=1, Workflow-Id=b")
 
     answer = ask(port, request(method, "/x", *fields, body=b"1", key=new_key() if keyed else None))
     with_step = ask(port, request(method, "/x", *fields, f"WORKFLOW-STEP: {new_key()}", body=b"1"))
 
-    told = [b"A: 1", b"X-Workflow-Id: theirs"]
+    told = [b"A: 1", b"X-Workflow-Id: theirs", b"Baggage: a=1"]
     assert (200, 200, expected) == (status(answer), status(with_step), outcome(answer))
     assert [told] * 2 == [arrived.lines_without("host", "content-length", "via", "x-request-id") for arrived in upstream.requests]
+
+
+def test_what_a_workflow_asks_again_is_one_operation(upstream: Upstream, port: int) -> None:
+    """On a route that derives keys: same workflow, same request; what a client counts up on every try has no part in it."""
+    upstream.plays(answers(OK))
+    flow = new_key()
+
+    def tried(body: bytes, *fields: str, workflow: str = f"Workflow-Id: {flow}", host: str = "derived") -> str:
+        head = (f"Host: {host}", workflow, "Content-Type: application/json", *fields)
+        return outcome(ask(port, request("POST", "/x", *head, body=body)))
+
+    assert ["executed", "replayed", "replayed"] == [
+        tried(b'{"a": 1}', "X-Stainless-Retry-Count: 0"),
+        tried(b'{"a":1.0}', "X-Stainless-Retry-Count: 1"),
+        tried(b'{"a": 1}', workflow=f"baggage: workflow-id={flow}"),
+    ]
+    assert ["executed"] * 3 == [
+        tried(b'{"a": 2}'),
+        tried(b'{"a": 1}', workflow=f"Workflow-Id: {flow}2"),
+        tried(b'{"a": 1}', host="derived-too"),
+    ]
+    assert ["executed", "executed", "bypassed"] == [
+        tried(b'{"a": 1}', f"Workflow-Step: {flow}"),
+        tried(b'{"a": 1}', f"Idempotency-Key: {flow}"),
+        tried(b'{"a": 1}', workflow="A: 1"),
+    ]
+    derived = [arrived.values("idempotency-key") for arrived in upstream.requests[:3]]
+    assert all(len(key) == len(b"derived-") + 64 and key.startswith(b"derived-") for (key,) in derived[:2])
+    assert derived[0] != derived[1]

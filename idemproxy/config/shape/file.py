@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from idemproxy.config import units, values
-from idemproxy.config.shape.parts import DURATION, Duration, Listen, Shape, Text, checked, checked_text
+from idemproxy.config.shape.parts import DURATION, Duration, Listen, PositiveSize, Shape, Text, checked, checked_text
 from idemproxy.config.shape.route import Limits, RouteShape, ScopeShape
 from idemproxy.config.shape.upstream import UpstreamShape
 
@@ -64,8 +64,9 @@ class StoreShape(Shape):
     """A file that holds the password alone, for a URL without one; relative to the configuration's directory."""
     tls: StoreTlsShape | None = None
     durability: DurabilityShape | None = None
-    accept_risk: tuple[Literal["eviction"], ...] = ()
-    """Faults of the server that are known and accepted. eviction: a full memory may forget operations, which then run again."""
+    accept_risk: tuple[Literal["eviction", "loss"], ...] = ()
+    """Faults of the server that are known and accepted. eviction: a full memory may forget operations, which then run again;
+    loss: so may a restart without persistence, or FLUSHALL."""
     prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]{1,64}$")] = "idemproxy:"
     """What the names of all records begin with, in a store that is shared with other programs."""
 
@@ -88,6 +89,8 @@ class ConfigurationShape(Shape):
     admin: AdminShape = AdminShape()
     store: StoreShape = StoreShape()
     spool: SpoolShape = SpoolShape()
+    max_agent_memory: PositiveSize = "1MiB"
+    """The longest memory that an agent may save of its workflow; kept for the retention and the expired_mark of `defaults`."""
     scope: ScopeShape | None = None
     key_secret: Text | None = Field(default=None, repr=False)
     """Makes the hashes of keys and scopes useless to whoever reads the store; the same for all proxies of one store."""

@@ -30,14 +30,14 @@ from idemproxy.core.stamp import Place
 
 
 class KeyShape(Shape):
-    """Where the key comes from: `required`, `optional`, or a mapping."""
+    """Where the key comes from: `required`, `optional`, `derive`, or a mapping."""
 
     sources: Annotated[tuple[KeySource, ...], Field(min_length=1)] | None = Field(default=None, alias="from")
     """What makes a key; default both. An explicit one in the header comes first; else Workflow-Id and Workflow-Step make one."""
     header: Annotated[str, checked_text(values.read_key_name)] | None = None
     """The header field that carries the key; default Idempotency-Key."""
     mode: KeyMode | None = None
-    """Whether a write without a key is refused or passes through unprotected; default optional."""
+    """A write without a key: refused, or passed through unprotected; derive makes one for workflows. Default optional."""
 
     @model_validator(mode="before")
     @classmethod
@@ -46,9 +46,15 @@ class KeyShape(Shape):
             return value
         if value not in set(KeyMode):
             raise ValueError(
-                f"must be required, optional, or a mapping with from, header and mode{did_you_mean(value, list(KeyMode))}"
+                f"must be required, optional, derive, or a mapping with from, header and mode{did_you_mean(value, list(KeyMode))}"
             )
         return {"mode": value}
+
+    @model_validator(mode="after")
+    def _derives_from_what_it_reads(self) -> Self:
+        if self.mode is KeyMode.DERIVE and self.sources is not None and KeySource.WORKFLOW not in self.sources:
+            raise ValueError("mode: derive makes keys for workflows: add workflow to `from`, or leave `from` out")
+        return self
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
@@ -213,6 +219,8 @@ class RouteShape(Limits):
     """What a retry gets when its operation happened but the answer is no longer kept: an error, or a new operation."""
     forward_key: ForwardKeyText | None = None
     """What the upstream sees of the key: strip, same, or rename:<Header>; default by profile."""
+    forward_workflow: bool = False
+    """Whether the upstream sees Workflow-Id, Workflow-Step and Workflow-Action, and baggage of these names."""
     profile: ProfileName | None = None
     """Policies for what this route does not say; default by upstream."""
     replay_denied: tuple[FieldName, ...] = ()

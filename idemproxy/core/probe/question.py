@@ -7,9 +7,10 @@ from urllib.parse import quote
 
 from idemproxy.core.fingerprint.json_form import read_json
 from idemproxy.core.fingerprint.number import Number
-from idemproxy.core.key import KeyInvalidError, parse_key
+from idemproxy.core.key import KeyInvalidError
 from idemproxy.core.message import Fields, Request, field_values, without
 from idemproxy.core.probe.rule import FIELD_OF, NAME, ProbeRule, compiled, has_dot_segment
+from idemproxy.core.workflow import ID, STEP, find_workflow
 
 _LONGEST_VALUE: Final = 1_000
 
@@ -71,14 +72,15 @@ def _fields(fields: Fields, key_header: bytes) -> Fields:
 
 
 def _field_value(request: Request, name: bytes) -> str:
-    match field_values(request.fields, name):
-        case [value]:
-            try:
-                return parse_key(value)
-            except KeyInvalidError as problem:
-                raise ProbeError(f"the field {name.decode('ascii')} is no single name of visible ASCII characters") from problem
-        case values:
-            raise ProbeError(f"the request has {len(values) or 'no'} fields {name.decode('ascii')}, and the probe needs one")
+    """What a workflow's field says, or else its baggage: a request with several has come no further than its key."""
+    try:
+        workflow = find_workflow(request.fields)
+    except KeyInvalidError as problem:
+        raise ProbeError(f"the fields of the workflow name no single one: {problem}") from problem
+    value = None if workflow is None else {ID: workflow.id, STEP: workflow.step}[name]
+    if value is None:
+        raise ProbeError(f"the request has no {name.decode('ascii')}, and the probe needs one")
+    return value
 
 
 def _request_document(body: bytes) -> object:

@@ -17,6 +17,7 @@
 --   watched      '1' when another caller waits for the settlement; absent otherwise
 -- KEYS[2], the answer, is a string of its own, so that a body leaves by itself when its retention is over.
 -- KEYS[3], the audit trail, is a list of JSON objects, which expires some time after the last act, with or without the record.
+-- (Only claim has the witness there: a string, one for each bucket, without an expiry, which says that its records were not lost.)
 --
 -- Times are whole microseconds since the epoch on this server's clock, below 2^53, so that a Lua number holds them exactly.
 -- Redis expires in milliseconds: rounded up, so that nothing goes before its time; the scripts compare the exact times.

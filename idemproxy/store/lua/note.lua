@@ -1,0 +1,29 @@
+-- note(name, entry, kept): keep a step in a journal (core.journal.noted).
+--
+-- KEYS  1 journal (journal.lua): reads v, forget_at, steps and NAME; writes them and the entry; expires at forget_at
+-- ARGV  1 name: of the step's record
+--       2 entry: what is told of the step
+--       3 for how many microseconds from now the journal is kept at least
+-- Gives 'noted'.
+
+local name, entry, kept = unpack(ARGV)
+local at = now()
+local stored = load({'v', 'forget_at', 'steps', name})
+local journal = aged(stored, at)
+
+if stored and not journal then
+  redis.call('DEL', KEYS[1])
+end
+local forget_at = at + tonumber(kept)
+if journal then
+  forget_at = math.max(forget_at, tonumber(journal.forget_at))
+end
+if journal and journal[name] ~= '' then
+  redis.call('HSET', KEYS[1], 'forget_at', digits(forget_at))
+else
+  local place = digits((tonumber(journal and journal.steps) or 0) + 1)
+  redis.call('HSET', KEYS[1], 'v', VERSION, 'forget_at', digits(forget_at), 'steps', place, name, place,
+             place, digits(at) .. ' ' .. entry)
+end
+redis.call('PEXPIREAT', KEYS[1], milliseconds(forget_at))
+return 'noted'

@@ -1,0 +1,12 @@
+-- open(offered): see the witness of a bucket, and make it where there is none.
+--
+-- KEYS  1 witness: reads it; writes it where it is absent
+-- ARGV  1 the generation that it is to have when it is made now
+-- Gives {'made' or 'found', generation}.
+
+local generation = redis.call('GET', KEYS[1])
+if generation then
+  return {'found', generation}
+end
+redis.call('SET', KEYS[1], ARGV[1])
+return {'made', ARGV[1]}

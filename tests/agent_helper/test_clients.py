@@ -1,0 +1,245 @@
+"""The integrations with HTTP clients, before a server that keeps what it gets: which calls are numbered, and when anew."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+
+import aiohttp
+import httpx
+import pytest
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3.util.retry import Retry
+
+from idemproxy.agent import BadRequestError, NotSentError, Workflow
+from idemproxy.agent.httpx import client
+from tests.agent_helper.driving import DRIVERS, Answer, Open, Requests, Server, serving
+
+ALL = pytest.mark.parametrize("opened", DRIVERS)
+LOST = (httpx.TransportError, requests.ConnectionError, aiohttp.ClientError)
+PROBLEM = (
+    b'{"type":"not-sent","title":"The request was not sent","status":502,"detail":"Retry.","executed":"no","retry":"same_key"}'
+)
+NOT_SENT = Answer(502, {"Content-Type": "application/problem+json", "Proxy-Status": "idemproxy; error=dns_error"}, PROBLEM)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """What stands in the place of the proxy."""
+    with serving() as running:
+        yield running
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[Server]:
+    """A server that is not the proxy."""
+    with serving() as running:
+        yield running
+
+
+@pytest.fixture
+def trip(server: Server) -> Workflow:
+    """A workflow of a tenant."""
+    return Workflow("trip-1", proxy=server.url, headers={"X-Tenant": "ann"})
+
+
+@ALL
+def test_writes_are_numbered_in_call_order_and_reads_are_not(opened: Open, server: Server, trip: Workflow) -> None:
+    """POST, PUT, PATCH and DELETE take the next number; GET, HEAD and OPTIONS none; every one has the fields of the scope."""
+    with opened(trip) as driver:
+        for method in ("POST", "GET", "PUT", "HEAD", "PATCH", "OPTIONS", "DELETE"):
+            driver.send(method, "/things/1")
+
+    assert ["1", None, "2", None, "3", None, "4"] == server.steps
+    assert {"ann"} == {each.fields.get("x-tenant") for each in server.got}
+    assert {("1", "trip-1"), ("2", "trip-1"), ("3", "trip-1"), ("4", "trip-1")} == {
+        (each.step, each.fields["workflow-id"]) for each in server.got if each.step
+    }
+
+
+@ALL
+def test_a_call_that_names_its_operation_itself_takes_no_number(opened: Open, server: Server, trip: Workflow) -> None:
+    """With a key, or a step, of its own it gets the workflow's id alone; with another workflow's id nothing."""
+    with opened(trip) as driver:
+        driver.send("POST", "/", headers={"Idempotency-Key": "order-1"})
+        driver.send("POST", "/", headers={"Workflow-Step": "charge"})
+        driver.send("POST", "/", headers=trip.named_step("mail"))
+        driver.send("POST", "/", headers={"Workflow-Id": "trip-2"})
+        driver.send("POST", "/", headers={"Workflow-Action": "hold seat", "x-tenant": "bob"})
+
+    names = ("workflow-id", "workflow-step", "workflow-action", "idempotency-key", "x-tenant")
+    assert [
+        ("trip-1", None, None, "order-1", "ann"),
+        ("trip-1", "charge", None, None, "ann"),
+        ("trip-1", "mail", None, None, "ann"),
+        ("trip-2", None, None, None, "ann"),
+        ("trip-1", "1", "hold seat", None, "bob"),
+    ] == [tuple(each.fields.get(name) for name in names) for each in server.got]
+
+
+@ALL
+def test_calls_to_others_are_left_as_they_are(opened: Open, server: Server, elsewhere: Server, trip: Workflow) -> None:
+    """Another port is another server; another name of loopback is the same."""
+    with opened(trip) as driver:
+        driver.send("POST", f"{elsewhere.url}/")
+        driver.send("POST", f"{server.url}/".replace("127.0.0.1", "localhost"))
+
+    assert ["1"] == server.steps
+    assert [set()] == [{"workflow-id", "workflow-step", "x-tenant"} & each.fields.keys() for each in elsewhere.got]
+
+
+@ALL
+def test_a_call_that_got_no_answer_keeps_its_number(opened: Open, server: Server, trip: Workflow) -> None:
+    """The same call again is the same step, another one is the next; once it is answered, the same call is a new step."""
+    server.answers.append(Answer(0))
+    with opened(trip) as driver:
+        with pytest.raises(LOST):
+            driver.send("POST", "/charges", {"amount": 1})
+        driver.send("POST", "/mails", {"to": "ann"})
+        driver.send("POST", "/charges", {"amount": 1})
+        driver.send("POST", "/charges", {"amount": 1})
+
+    assert ["1", "2", "1", "3"] == server.steps
+
+
+@ALL
+@pytest.mark.parametrize("status", ["refused", "unknown", "in-progress"])
+def test_a_call_that_was_not_carried_out_keeps_its_number(opened: Open, status: str, server: Server, trip: Workflow) -> None:
+    """After what the upstream has refused, such as a 429, the same call again is the same step: a replay finds it there."""
+    server.answers.append(Answer(429, {"Idempotency-Status": f'{status}; key="00"'}))
+    with opened(trip) as driver:
+        for _ in range(3):
+            driver.send("POST", "/charges", {"amount": 1})
+
+    assert ["1", "1", "2"] == server.steps
+
+
+@ALL
+def test_what_aiohttp_and_others_retry_themselves_is_one_call(opened: Open, server: Server, trip: Workflow) -> None:
+    """A PUT on a connection that was kept may be sent again by the client: with the same number."""
+    server.answers += [Answer(), Answer(0)]
+    with opened(trip) as driver:
+        driver.send("POST", "/", {"n": 1})
+        try:
+            driver.send("PUT", "/", {"n": 2})
+        except LOST:
+            driver.send("PUT", "/", {"n": 2})
+        driver.send("POST", "/", {"n": 3})
+
+    assert ["1", "2", "2", "3"] == server.steps
+
+
+@ALL
+def test_a_redirect_is_the_same_call(opened: Open, server: Server, trip: Workflow) -> None:
+    """307 keeps the method, and the step; 303 becomes a read; the next call has the next number."""
+    server.answers += [
+        Answer(307, {"Location": "/there", "Idempotency-Status": "executed"}),
+        Answer(),
+        Answer(303, {"Location": "/seen", "Idempotency-Status": "executed"}),
+    ]
+    with opened(trip) as driver:
+        driver.send("POST", "/here", {"n": 1})
+        driver.send("POST", "/here", {"n": 2})
+        driver.send("POST", "/here", {"n": 3})
+
+    assert [("POST", "/here"), ("POST", "/there"), ("POST", "/here"), ("GET", "/seen"), ("POST", "/here")] == [
+        (each.method, each.path) for each in server.got
+    ]
+    assert ["1", "1", "2", "3"] == [each.step for each in server.got if each.method == "POST"]
+
+
+@ALL
+def test_nothing_of_ours_follows_a_redirect_to_others(opened: Open, server: Server, elsewhere: Server, trip: Workflow) -> None:
+    """Neither the workflow nor the fields of the scope are told to another server."""
+    server.answers.append(Answer(307, {"Location": f"{elsewhere.url}/", "Idempotency-Status": "executed"}))
+    with opened(trip) as driver:
+        driver.send("POST", "/", {"n": 1})
+
+    assert ["1"] == server.steps
+    assert [set()] == [{"workflow-id", "workflow-step", "x-tenant"} & each.fields.keys() for each in elsewhere.got]
+
+
+@ALL
+def test_problems_are_raised_and_tell_their_call(opened: Open, server: Server, trip: Workflow) -> None:
+    """The exception is the slug's, with a note of the step, also after pickling; the step's number stays for the same call."""
+    server.answers.append(NOT_SENT)
+    with opened(trip) as driver:
+        with pytest.raises(NotSentError) as caught:
+            driver.send("POST", "/charges", {"amount": 1})
+        driver.send("POST", "/charges", {"amount": 1})
+
+    error = pickle.loads(pickle.dumps(caught.value))  # noqa: S301  # our own
+    assert ("no", "same_key", 502) == (error.executed, error.retry, error.status)
+    assert [f"step 1 of workflow trip-1: POST {server.url}/charges"] == error.__notes__
+    assert ["1", "1"] == server.steps
+
+
+@ALL
+def test_problems_of_reads_are_raised_too(opened: Open, server: Server, trip: Workflow) -> None:
+    """A read that the proxy refuses is no answer of the API either."""
+    server.answers.append(Answer(400, NOT_SENT.fields, PROBLEM.replace(b"not-sent", b"bad-request")))
+    with opened(trip) as driver, pytest.raises(BadRequestError):
+        driver.send("GET", "/charges")
+
+
+@ALL
+def test_problems_of_the_api_are_left_to_the_caller(opened: Open, server: Server, trip: Workflow) -> None:
+    """A problem document without our Proxy-Status is an answer like any other."""
+    server.answers.append(Answer(422, {"Content-Type": "application/problem+json", "Idempotency-Status": "executed"}, PROBLEM))
+    with opened(trip) as driver:
+        assert 422 == driver.send("POST", "/charges", {"amount": 1}).status
+
+
+def test_retries_of_urllib3_are_one_call(server: Server, trip: Workflow) -> None:
+    """An adapter with retries may be mounted in a session; what it sends again has the same number."""
+    server.answers += [Answer(503, {}), Answer(0), Answer()]
+    with Requests(trip) as driver:
+        retry = Retry(3, status_forcelist=[503], allowed_methods=None, backoff_factor=0)
+        driver.session.mount("http://", HTTPAdapter(max_retries=retry))
+        driver.send("POST", "/charges", {"amount": 1})
+        driver.send("POST", "/charges", {"amount": 2})
+
+    assert ["1", "1", "1", "2"] == server.steps
+
+
+def test_a_flow_of_authentication_is_one_call(server: Server, trip: Workflow) -> None:
+    """What is sent a second time, with an answer to a challenge, has the same number; the caller's hooks are asked as ever."""
+    challenge = {"WWW-Authenticate": 'Digest realm="r", nonce="n", qop="auth"', "Idempotency-Status": "refused"}
+    server.answers.append(Answer(401, challenge))
+    seen: list[str] = []
+
+    def hook(request: httpx.Request) -> None:
+        seen.append(request.headers["Workflow-Step"])
+
+    with client(trip, auth=httpx.DigestAuth("ann", "secret"), event_hooks={"request": [hook]}) as http:
+        http.post("/charges", json={"amount": 1})
+        http.post("/charges", json={"amount": 1})
+
+    assert ["1", "1", "2"] == server.steps == seen
+
+
+def test_a_prepared_request_that_is_sent_again_is_the_same_call(server: Server, trip: Workflow) -> None:
+    """A loop that sends one request object until it works has one step; the same content later is another."""
+    server.answers.append(Answer(0))
+    with client(trip) as http:
+        request = http.build_request("POST", "/charges", json={"amount": 1})
+        with pytest.raises(httpx.TransportError):
+            http.send(request)
+        http.send(request)
+        http.post("/charges", json={"amount": 1})
+
+    assert ["1", "1", "2"] == server.steps
+
+
+def test_bodies_that_cannot_be_compared_are_new_calls(server: Server, trip: Workflow) -> None:
+    """Of a stream nobody knows whether it is the same again: it takes a number each time, unless it is given one."""
+    server.answers += [Answer(429, {"Idempotency-Status": "refused"})] * 2
+    fields = trip.named_step("upload")
+    with client(trip) as http:
+        for _ in range(2):
+            http.post("/files", content=iter([b"a", b"b"]))
+        for _ in range(2):
+            http.post("/files", content=iter([b"a", b"b"]), headers=fields)
+
+    assert ["1", "2", "upload", "upload"] == server.steps

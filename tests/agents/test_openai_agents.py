@@ -1,0 +1,62 @@
+"""The OpenAI Agents SDK as it is installed: a tool that is called again, within a run or by the next one, acts once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from agents import ModelResponse
+
+from examples.openai_agents_sdk import Scripted, run
+from tests.agents.shop import Shop
+
+ONCE = [("charge", 4200), ("charge", 900), ("refund", 4200)]
+"""What a run means to do."""
+
+
+class CrashError(Exception):
+    """The process of the agent has ended."""
+
+
+class Crashing(Scripted):
+    """The process ends when the model is asked for the turn after so many."""
+
+    def __init__(self, turns: int) -> None:
+        self._left = turns
+
+    async def get_response(self, *told: Any, **also: Any) -> ModelResponse:  # noqa: ANN401  # whatever the SDK asks
+        """One turn more, or the end."""
+        if not self._left:
+            raise CrashError
+        self._left -= 1
+        return await super().get_response(*told, **also)
+
+
+@pytest.mark.parametrize(("way", "again"), [("directly", ONCE[:2]), ("through the proxy", [])])
+async def test_a_run_that_is_begun_again_acts_once(shop: Shop, way: str, again: list[tuple[str, int]], key: str) -> None:
+    """The first run dies after two charges; the second calls every tool anew, and goes on with the refund of the first charge."""
+    with pytest.raises(CrashError):
+        await run(shop.urls[way], key, Crashing(1))
+
+    said = await run(shop.urls[way], key, Scripted())
+
+    assert ONCE[:2] + again + ONCE[2:] == shop.kinds(key)
+    assert said == shop.made(key)[-1]["id"]
+
+
+@pytest.mark.parametrize(("way", "again"), [("directly", ONCE[:1]), ("through the proxy", [])])
+async def test_a_tool_that_the_model_tries_again_acts_once(shop: Shop, way: str, again: list[tuple[str, int]], key: str) -> None:
+    """The first charge is made, and its answer does not come in time; the model is told so, and calls the tool again."""
+    shop.api.fault("delay_after=0.8")
+
+    await run(shop.urls[way], key, Scripted(), timeout=0.5)
+
+    assert ONCE[:2] + again + ONCE[2:] == shop.kinds(key)
+
+
+async def test_a_finished_run_is_replayed(shop: Shop, key: str) -> None:
+    """Run once more, the agent says the same, and nothing more is done."""
+    url = shop.urls["through the proxy"]
+
+    assert await run(url, key, Scripted()) == await run(url, key, Scripted())
+    assert shop.kinds(key) == ONCE
