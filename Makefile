@@ -3,16 +3,16 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-PYTEST_ARGS ?= -n 3 --dist worksteal
+PYTEST_ARGS ?= -n 4 --dist worksteal
 
 DEMO_API := 127.0.0.1:9000
 PROXY := 127.0.0.1:8080
 
-LOCK := $(BIN)/uv pip compile pyproject.toml --extra speed --universal --python-version 3.11 --generate-hashes \
+LOCK := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test wire lint format types check docs chaos failover lock bench soak slow bench-store bench-memory clean
+.PHONY: help setup run test wire lint format types check docs chaos kill-matrix failover lock bench soak slow bench-store bench-memory clean
 
 help:
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 14
@@ -60,12 +60,16 @@ docs: $(STAMP) ## write the generated parts of docs/ anew from the program
 chaos: $(STAMP) ## the fault suite in its long form: ten minutes of kill -9; SEED=N repeats one, STORES="sentinel cluster"
 	$(BIN)/python -m tests.process.chaos $(if $(SEED),--seed $(SEED)) $(if $(STORES),--stores $(STORES))
 
+kill-matrix: $(STAMP) ## agent, proxy or both, killed before, during and after each step of a trip, and a table; VICTIMS="agent"
+	$(BIN)/python -m tests.agents.kill_matrix $(if $(VICTIMS),--victims $(VICTIMS))
+
 failover: $(STAMP) ## what failovers of Redis lose, with and without confirmation by a replica: ten minutes, and a table
 	$(BIN)/python -m tests.process.chaos.failover $(if $(SEED),--seed $(SEED))
 
 lock: $(STAMP) ## write requirements/*.txt anew from pyproject.toml, keeping versions that still fit
-	$(LOCK) --output-file requirements/runtime.txt
-	$(LOCK) --group dev --constraint requirements/runtime.txt --output-file requirements/dev.txt
+	$(LOCK) pyproject.toml --extra speed --output-file requirements/runtime.txt
+	$(LOCK) pyproject.toml --extra speed --group dev --constraint requirements/runtime.txt --output-file requirements/dev.txt
+	$(LOCK) --group build --constraint requirements/dev.txt --output-file requirements/build.txt
 
 bench: $(STAMP) ## requests per second and added latency, beside a bare pass-through; QUICK=1 for a short form
 	$(BIN)/python -m bench $(if $(QUICK),--quick)

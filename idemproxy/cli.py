@@ -30,10 +30,8 @@ _PAUSE: Final = 0.1
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the arguments say (default: the process's own) and return the exit status."""
     given = sys.argv[1:] if arguments is None else list(arguments)
-    if given[:1] == ["demo-api"]:
-        return _demo_api(given[1:])
-    if given[:1] == ["records"]:
-        return _records(given[1:])
+    if given and given[0] in PROGRAMS:
+        return PROGRAMS[given[0]](given[1:])
     if given == ["--version"]:
         given = ["version"]
     parsed = _parser().parse_args(given)
@@ -179,7 +177,8 @@ def _parser() -> argparse.ArgumentParser:
             about = "give up after this time (default: %(default)s)"
             sub.add_argument("--timeout", type=_seconds, default="30s", metavar="DURATION", help=about)
     commands.add_parser("records", help="List, show, resolve and forget records: the ways out of an unknown outcome.")
-    commands.add_parser("demo-api", help="Serve a sample upstream: a payments API without idempotency.")
+    commands.add_parser("demo", help="Show an agent that is killed and started again, without the proxy and with it.")
+    commands.add_parser("demo-api", help="Serve a sample upstream: payments, an airline and mail, without idempotency.")
     return parser
 
 
@@ -298,8 +297,24 @@ def _records(arguments: list[str]) -> int:
 
 def _demo_api(arguments: list[str]) -> int:
     """Run the sample upstream, a program of its own."""
-    from idemproxy import demo  # noqa: PLC0415 - it brings a whole server
+    from idemproxy.demo import command  # noqa: PLC0415 - it brings a whole server
 
-    parser = argparse.ArgumentParser(prog="idemproxy demo-api", description="A payments API without idempotency.")
-    demo.add_arguments(parser)
-    return demo.main(parser.parse_args(arguments))
+    parser = argparse.ArgumentParser(prog="idemproxy demo-api", description=command.ABOUT)
+    command.add_arguments(parser)
+    return command.main(parser.parse_args(arguments))
+
+
+def _demo(arguments: list[str]) -> int:
+    """Show an agent that is killed, with programs of its own."""
+    from idemproxy.demo import show  # noqa: PLC0415 - one command needs it
+
+    parser = argparse.ArgumentParser(prog="idemproxy demo", description=show.ABOUT)
+    show.add_arguments(parser)
+    try:
+        return show.main(parser.parse_args(arguments))
+    except KeyboardInterrupt:
+        return FAILED
+
+
+PROGRAMS: Final[dict[str, Callable[[list[str]], int]]] = {"records": _records, "demo": _demo, "demo-api": _demo_api}
+"""Commands that read their arguments themselves."""

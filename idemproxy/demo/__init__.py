@@ -1,10 +1,5 @@
-"""A sample upstream without idempotency: it keeps a ledger of its effects and can be told to be slow or to fail.
+"""What stands in front of the proxy and behind it, to see it work: an agent that can be killed, and a sample upstream.
 
-It is what the README, the demo and the tests put behind the proxy; the proxy itself never imports it.
+That has no idempotency; it keeps a ledger of its effects, and can be told to be slow or to fail. The README and the tests use
+both; the proxy itself never imports them.
 """
-
-from __future__ import annotations
-
-from idemproxy.demo.command import add_arguments, main
-
-__all__ = ["add_arguments", "main"]

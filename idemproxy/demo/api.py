@@ -1,19 +1,23 @@
 """The sample upstream over HTTP: writes that happen again on every call, reads, the ledger, and faults on demand.
 
-    POST /charges  /refunds             201 with Location; what can go wrong is told in `faults`
+    POST /charges  /refunds  ...        201 with Location; what can go wrong is told in `faults`
     GET  /charges  /charges/{id}  ...   what was made; `?customer=ann`, or any other field, picks by equality
-    GET  /ledger                        {effects, by_kind, by_key}
-    DELETE /ledger                      start afresh: no effects, no armed faults
+    GET  /flights/{flight}  ...         what was there before, and never changes
+    GET  /ledger                        {effects, by_kind, by_key}; `?customer=ann` picks here, too
+    DELETE /ledger                      start afresh: no effects, no armed faults, nobody held
     POST /faults {fault, times?}        arm a fault for the next writes that name none of their own
     GET  /faults                        {armed}: what the next writes will suffer, in order
+    GET  /holds/{name}                  204 once a request is held under that name (`hold_after=NAME`)
+    DELETE /holds/{name}                204: it is held no longer
 
-The writes are a table: another API (seats, mail) is more rows of `Write`. Errors are `{"error": "a sentence"}`.
+Writes and reads are tables: another API is more rows of `Write` and `Read`. Whatever is made keeps the caller's own `reference`,
+a string, where the body has one. Errors are `{"error": "a sentence"}`.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +26,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from idemproxy.demo.faults import Faults, checked
-from idemproxy.demo.ledger import Ledger
+from idemproxy.demo.ledger import Ledger, fits
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +39,31 @@ class Write:
     carry_out: Callable[[Ledger, dict[str, Any]], dict[str, Any]]
 
 
-def create_app(ledger: Ledger, writes: tuple[Write, ...]) -> web.Application:
-    """Build the application that carries out `writes` and keeps their effects in `ledger`."""
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One row: `look_up` is given what stands in `{braces}` in the path, and in the query."""
+
+    path: str
+    look_up: Callable[[Mapping[str, str]], dict[str, Any]]
+
+
+def create_app(ledger: Ledger, writes: Sequence[Write], reads: Sequence[Read] = ()) -> web.Application:
+    """Build the application that answers `reads`, carries out `writes` and keeps their effects in `ledger`."""
     app, faults = web.Application(middlewares=[_errors_as_json]), Faults()
     for write in writes:
         collection = _Collection(write, ledger, faults)
         app.router.add_post(f"/{write.path}", collection.make)
         app.router.add_get(f"/{write.path}", collection.list)
         app.router.add_get(f"/{write.path}/{{id}}", collection.show)
+    for read in reads:
+        app.router.add_get(f"/{read.path}", _Fixed(read, faults).show)
     control = _Control(ledger, faults)
     app.router.add_get("/ledger", control.show_ledger)
     app.router.add_delete("/ledger", control.clear)
     app.router.add_get("/faults", control.show_faults)
     app.router.add_post("/faults", control.arm)
+    app.router.add_get("/holds/{name}", control.until_held)
+    app.router.add_delete("/holds/{name}", control.let_go)
     return app
 
 
@@ -65,20 +81,41 @@ class _Collection:
     async def _effect(self, request: web.Request) -> web.Response:
         content = await request.read()
         # No await from here on: the check against the ledger and the entry in it are one step.
-        fields = self.write.carry_out(self.ledger, _json_object(content))
+        body = _json_object(content)
+        fields = self.write.carry_out(self.ledger, body) | _reference(body)
         digest = hashlib.sha256(content).hexdigest()
         effect = self.ledger.append(self.write.kind, self.write.id_prefix, _idempotency_key(request), digest, fields)
         return _json(effect.resource, 201, Location=f"/{self.write.path}/{effect.id}")
 
-    async def list(self, request: web.Request) -> web.Response:
-        made = self.ledger.resources(self.write.kind)
-        return _json({self.write.path: [each for each in made if all(str(each.get(k)) == v for k, v in request.query.items())]})
+    async def list(self, request: web.Request) -> web.StreamResponse:
+        return await self.faults.around(self._all, request)
 
-    async def show(self, request: web.Request) -> web.Response:
+    async def _all(self, request: web.Request) -> web.Response:
+        made = self.ledger.resources(self.write.kind)
+        return _json({self.write.path: [resource for resource in made if fits(resource, request.query)]})
+
+    async def show(self, request: web.Request) -> web.StreamResponse:
+        return await self.faults.around(self._one, request)
+
+    async def _one(self, request: web.Request) -> web.Response:
         for resource in self.ledger.resources(self.write.kind):
             if resource["id"] == request.match_info["id"]:
                 return _json(resource)
         raise web.HTTPNotFound(text=f"no {self.write.kind} {request.match_info['id']!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Fixed:
+    """The endpoint of one row."""
+
+    read: Read
+    faults: Faults
+
+    async def show(self, request: web.Request) -> web.StreamResponse:
+        return await self.faults.around(self._look_up, request)
+
+    async def _look_up(self, request: web.Request) -> web.Response:
+        return _json(self.read.look_up({**request.query, **request.match_info}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +125,12 @@ class _Control:
     ledger: Ledger
     faults: Faults
 
-    async def show_ledger(self, _request: web.Request) -> web.Response:
-        return _json(self.ledger.summary())
+    async def show_ledger(self, request: web.Request) -> web.Response:
+        return _json(self.ledger.summary(request.query))
 
     async def clear(self, _request: web.Request) -> web.Response:
         self.ledger.clear()
-        self.faults.armed.clear()
+        self.faults.clear()
         return web.Response(status=204)
 
     async def show_faults(self, _request: web.Request) -> web.Response:
@@ -106,6 +143,14 @@ class _Control:
                 self.faults.armed.extend([fault] * times)
                 return await self.show_faults(request)
         raise web.HTTPBadRequest(text='expected {"fault": "...", "times": 1 to 1000}')
+
+    async def until_held(self, request: web.Request) -> web.Response:
+        await self.faults.holds[request.match_info["name"]].begun.wait()
+        return web.Response(status=204)
+
+    async def let_go(self, request: web.Request) -> web.Response:
+        self.faults.holds[request.match_info["name"]].over.set()
+        return web.Response(status=204)
 
 
 @web.middleware
@@ -131,6 +176,15 @@ def _json_object(content: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise web.HTTPBadRequest(text="bad JSON: expected an object")
     return value
+
+
+def _reference(body: dict[str, Any]) -> dict[str, str]:
+    match body.get("reference"):
+        case None:
+            return {}
+        case str(reference):
+            return {"reference": reference}
+    raise web.HTTPUnprocessableEntity(text="reference must be a string")
 
 
 def _idempotency_key(request: web.Request) -> str | None:

@@ -10,12 +10,17 @@ import asyncio
 import signal
 import sys
 from pathlib import Path
+from typing import Final
 
 from aiohttp import web
 
+from idemproxy.demo.airline import BOOKINGS, TIMETABLE
 from idemproxy.demo.api import create_app
 from idemproxy.demo.ledger import DamagedLedgerError, Ledger
+from idemproxy.demo.mail import MAIL
 from idemproxy.demo.payments import PAYMENTS
+
+ABOUT: Final = "Serve a sample upstream: payments, an airline and mail, without idempotency."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,9 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Serve the payments API as the parsed `arguments` say, until a signal; returns the exit status."""
+    """Serve the sample as the parsed `arguments` say, until a signal; returns the exit status."""
     try:
-        asyncio.run(_serve(create_app(Ledger(arguments.ledger), PAYMENTS), *arguments.listen))
+        app = create_app(Ledger(arguments.ledger), (*PAYMENTS, *BOOKINGS, *MAIL), TIMETABLE)
+        asyncio.run(_serve(app, *arguments.listen))
     except (OSError, DamagedLedgerError) as problem:
         sys.stderr.write(f"demo api: {problem}\n")
         return 1

@@ -7,6 +7,7 @@ killed at any moment still knows what it did. One process at a time may use a fi
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -73,12 +74,13 @@ class Ledger:
         """Every resource of `kind`, oldest first."""
         return list(self._resources[kind])
 
-    def summary(self) -> dict[str, Any]:
-        """Every effect, and how many there are by kind, and by idempotency key for those that came with one."""
+    def summary(self, wanted: Mapping[str, str]) -> dict[str, Any]:
+        """Every effect that `fits`, and how many there are by kind, and by idempotency key for those that came with one."""
+        effects = [effect for effect in self.effects if fits(effect.resource, wanted)]
         return {
-            "effects": self.effects,
-            "by_kind": Counter(effect.kind for effect in self.effects),
-            "by_key": Counter(effect.idempotency_key for effect in self.effects if effect.idempotency_key is not None),
+            "effects": effects,
+            "by_kind": Counter(effect.kind for effect in effects),
+            "by_key": Counter(effect.idempotency_key for effect in effects if effect.idempotency_key is not None),
         }
 
     def clear(self) -> None:
@@ -87,3 +89,8 @@ class Ledger:
         self._resources.clear()
         if self._file is not None:
             self._file.truncate(0)
+
+
+def fits(resource: Mapping[str, object], wanted: Mapping[str, str]) -> bool:
+    """Whether the fields of a resource, written as text, are as wanted."""
+    return all(str(resource.get(name)) == value for name, value in wanted.items())

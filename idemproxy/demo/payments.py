@@ -18,7 +18,7 @@ CARD_LIMIT = 1_000_000
 
 def charge(_ledger: Ledger, body: dict[str, Any]) -> dict[str, Any]:
     """Charge `{amount, currency?, customer?}`; 422 for a field of the wrong kind, 402 above the card's limit."""
-    amount, currency, customer = _amount(body.get("amount")), body.get("currency", "usd"), body.get("customer")
+    amount, currency, customer = amount_of(body.get("amount")), body.get("currency", "usd"), body.get("customer")
     if not isinstance(currency, str) or not isinstance(customer, str | None):
         raise web.HTTPUnprocessableEntity(text="currency and customer must be strings")
     if amount > CARD_LIMIT:
@@ -33,13 +33,14 @@ def refund(ledger: Ledger, body: dict[str, Any]) -> dict[str, Any]:
     if charged is None:
         raise web.HTTPNotFound(text=f"no charge {wanted!r}")
     left = charged["amount"] - sum(each["amount"] for each in ledger.resources("refund") if each["charge"] == wanted)
-    amount = _amount(body.get("amount", left or 1))
+    amount = amount_of(body.get("amount", left or 1))
     if amount > left:
         raise web.HTTPUnprocessableEntity(text=f"only {left} is left of {wanted}")
-    return {"amount": amount, "currency": charged["currency"], "charge": wanted}
+    return {"amount": amount, "currency": charged["currency"], "customer": charged["customer"], "charge": wanted}
 
 
-def _amount(value: object) -> int:
+def amount_of(value: object) -> int:
+    """Read an amount; 422 when it is not a whole number above 0."""
     if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
         raise web.HTTPUnprocessableEntity(text="amount must be a whole number above 0")
     return value

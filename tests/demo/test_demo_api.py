@@ -172,7 +172,12 @@ def test_refunds_never_exceed_the_charge(upstream: Upstream) -> None:
         ("/charges", b'{"amount": 1, "currency": 7}', 422),
         ("/charges", b'{"amount": 1, "customer": []}', 422),
         ("/charges", b'{"amount": 1000001}', 402),
+        ("/charges", b'{"amount": 1, "reference": 7}', 422),
         ("/refunds", b'{"charge": "ch_9"}', 404),
+        ("/cases", b'{"customer": "ann", "booking": "old_417"}', 422),
+        ("/vouchers", b'{"customer": "ann", "case": "case_9", "amount": 1}', 404),
+        ("/seat-holds", b'{"customer": 7, "flight": "ID419", "seat": "14C"}', 422),
+        ("/mails", b'{"customer": "ann", "to": "ann@example.com", "subject": "", "text": null}', 422),
     ],
 )
 def test_a_wrong_request_is_refused_and_has_no_effect(upstream: Upstream, path: str, body: bytes, status: int) -> None:
@@ -182,6 +187,85 @@ def test_a_wrong_request_is_refused_and_has_no_effect(upstream: Upstream, path: 
     assert (status, "application/json") == (reply.status, reply.headers.get_content_type())
     assert ["error"] == list(reply.value)
     assert [] == upstream.effects()
+
+
+def test_the_airline_and_the_mail_keep_what_they_are_told(upstream: Upstream) -> None:
+    """What is made may lean on what was made before; numbers count from 1 for each kind, and every call is another effect."""
+    case = b'{"customer": "ann", "booking": "old_417", "reason": "no crew", "colour": "red"}'
+    made = [
+        upstream.ask("POST", path, body).value
+        for path, body in (
+            ("/cases", case),
+            ("/cases", case),
+            ("/vouchers", b'{"customer": "ann", "case": "case_2", "amount": 1500}'),
+            ("/mails", b'{"customer": "ann", "to": "ann@example.com", "subject": "Hello", "text": ""}'),
+        )
+    ]
+
+    kept = {"customer": "ann", "booking": "old_417", "reason": "no crew"}
+    assert [
+        {"id": "case_1", **kept},
+        {"id": "case_2", **kept},
+        {"id": "vch_1", "customer": "ann", "case": "case_2", "amount": 1500},
+        {"id": "mail_1", "customer": "ann", "to": "ann@example.com", "subject": "Hello", "text": ""},
+    ] == made
+
+
+def test_what_can_be_looked_up_does_not_change(upstream: Upstream) -> None:
+    """The timetable is the same before and after an effect, and an unknown flight is not found."""
+    paths = ("/itineraries/ann", "/flights/ID417", "/flights?from=LIS&to=BER", "/fares/ID419", "/seats/ID419", "/members/ann")
+    before = [upstream.ask("GET", path).value for path in paths]
+    upstream.ask("POST", "/seat-holds", b'{"customer": "ann", "flight": "ID419", "seat": "14C"}')
+
+    assert before == [upstream.ask("GET", path).value for path in paths]
+    assert ["ID419", "ID421"] == [flight["flight"] for flight in before[2]["flights"]]
+    assert (404, {"error": "no flight 'ID1'"}) == ((reply := upstream.ask("GET", "/seats/ID1")).status, reply.value)
+    assert [] == upstream.ask("GET", "/flights?from=BER").value["flights"]
+
+
+def test_a_reference_is_kept_and_found(upstream: Upstream) -> None:
+    """The caller's own name for what it makes is in the resource, and picks it; without one there is none."""
+    named = upstream.ask("POST", "/charges", b'{"amount": 1, "reference": "trip-1_step_12"}').value
+    other = upstream.ask("POST", "/charges", b'{"amount": 1}').value
+
+    assert {"id": "ch_1", "amount": 1, "currency": "usd", "customer": None, "reference": "trip-1_step_12"} == named
+    assert "reference" not in other
+    assert {"charges": [named]} == upstream.ask("GET", "/charges?reference=trip-1_step_12").value
+
+
+def test_the_ledger_of_one_customer(upstream: Upstream) -> None:
+    """Fields pick effects as they pick resources, and what is counted are those; a refund is the customer's who was charged."""
+    for body in (CHARGE, b'{"amount": 1, "customer": "bob"}'):
+        upstream.ask("POST", "/charges", body)
+    upstream.ask("POST", "/refunds", b'{"charge": "ch_2"}')
+    ledger = upstream.ask("GET", "/ledger?customer=bob").value
+
+    assert ["ch_2", "re_1"] == [effect["id"] for effect in ledger["effects"]]
+    assert {"charge": 1, "refund": 1} == ledger["by_kind"]
+
+
+@pytest.mark.parametrize(("fault", "effects"), [("hold_before=a", 0), ("hold_after=a", 1)])
+def test_a_request_is_held_until_it_is_let_go(upstream: Upstream, fault: str, effects: int) -> None:
+    """Whoever watches learns when it is held, before or after its effect; only then, and when let go, it is answered."""
+    connection = upstream.send("POST", "/charges", CHARGE, {"Demo-Fault": fault})
+    held, while_held = upstream.ask("GET", "/holds/a").status, len(upstream.effects())
+    let_go = upstream.ask("DELETE", "/holds/a").status
+
+    assert (204, effects, 204) == (held, while_held, let_go)
+    assert 201 == connection.getresponse().status
+    assert 1 == len(upstream.effects())
+    connection.close()
+
+
+def test_a_read_suffers_what_it_names(upstream: Upstream) -> None:
+    """What is armed is for writes; a read fails only when it asks for that."""
+    upstream.ask("POST", "/faults", b'{"fault": "status_before=500"}')
+    armed = [upstream.ask("GET", path).status for path in ("/charges", "/flights", "/ledger")]
+    named = [
+        upstream.ask("GET", path, None, {"Demo-Fault": "status_after=503"}).status for path in ("/charges", "/flights/ID417")
+    ]
+
+    assert ([200, 200, 200], [503, 503]) == (armed, named)
 
 
 @pytest.mark.parametrize(("fault", "effects"), [("status_before=500", 0), ("status_after=503", 1)])
@@ -266,7 +350,19 @@ def test_armed_faults_strike_the_next_writes_and_then_no_more(upstream: Upstream
 
 
 @pytest.mark.parametrize(
-    "fault", ["explode", "delay=1", "delay_before", "delay_after=soon", "status_after=200", "cut=1", "cut,", "reset_before=1"]
+    "fault",
+    [
+        "explode",
+        "delay=1",
+        "delay_before",
+        "delay_after=soon",
+        "status_after=200",
+        "cut=1",
+        "cut,",
+        "reset_before=1",
+        "hold_after",
+        "hold=a",
+    ],
 )
 def test_an_unknown_fault_is_refused(upstream: Upstream, fault: str) -> None:
     """A misspelt fault is a 400 that names the known ones, whether sent or armed, and has no effect."""
