@@ -12,7 +12,7 @@ LOCK := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashe
 	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test wire lint format types check docs chaos kill-matrix failover lock bench soak slow bench-store bench-memory clean
+.PHONY: help setup run demo test wire lint format types check docs chaos kill-matrix failover lock bench soak slow bench-store bench-memory clean
 
 help:
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 14
@@ -34,6 +34,9 @@ run: $(STAMP) ## a sample upstream and the proxy in front of it, on the embedded
 	$(BIN)/idemproxy demo-api --listen $(DEMO_API) --ledger idemproxy-demo.jsonl & api=$$!; \
 	trap 'kill $$api 2>/dev/null; wait $$api' EXIT; \
 	$(BIN)/idemproxy run --listen $(PROXY) --upstream http://$(DEMO_API)
+
+demo: $(STAMP) ## an agent that is killed right after it has charged a card: without the proxy, and with it
+	@$(BIN)/idemproxy demo
 
 test: $(STAMP) ## all tests; they bring their own servers and need no root
 	$(BIN)/pytest $(PYTEST_ARGS)
@@ -88,4 +91,4 @@ bench-memory: $(STAMP) ## what a record costs Redis in memory, with and without 
 
 clean: ## remove what these targets made
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist idemproxy.db* idemproxy-spool idemproxy-demo.jsonl
-	find idemproxy tests bench docs -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+	find idemproxy tests bench docs examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

@@ -106,11 +106,9 @@ class Console:
         words = shlex.split(command)
         match words:
             case ["make", "run"]:
-                variables = {"BIN": str(self._programs), "DEMO_API": self._ports[API], "PROXY": self._ports[PROXY]}
-                # `-o`: as after `make setup`. Here the environment is that of the tests.
-                made = ["make", "-f", str(REPOSITORY / "Makefile"), "-o", ".venv/.installed", "run"]
-                made += [f"{name}={value}" for name, value in variables.items()]
-                return self._serve(_OF_THE_PROXY, made, {}, API, PROXY)
+                return self._serve(_OF_THE_PROXY, self._made("run"), {}, API, PROXY)
+            case ["make", "demo"]:
+                command = shlex.join(self._made("demo"))
             case ["pip", "install", "."]:
                 return self._install()
             case ["kill", "-HUP", "PID"]:
@@ -135,6 +133,12 @@ class Console:
         )
         printed = self._documented(done.stdout.decode().replace("\r\n", "\n"))
         return f"{printed}[exit status {done.returncode}]\n" if done.returncode else printed
+
+    def _made(self, target: str) -> list[str]:
+        """How a target is made as after `make setup`; here the environment is that of the tests."""
+        variables = {"BIN": str(self._programs), "DEMO_API": self._ports[API], "PROXY": self._ports[PROXY]}
+        made = ["make", "--silent", "-f", str(REPOSITORY / "Makefile"), "-o", ".venv/.installed", target]
+        return [*made, *(f"{name}={value}" for name, value in variables.items())]
 
     def _install(self) -> str:
         """Install the package alone, what it leans on being there, and use it from now on."""

@@ -18,7 +18,7 @@ README: Final = read("README.md")
 EXAMPLE: Final = REPOSITORY / "config" / "every-key.yaml"
 MENTIONED: Final = inline_code(README)
 
-_TARGET = re.compile(r"(?:^(?:\$ )?|`)make ([a-z]+)\b", re.MULTILINE)
+_TARGET = re.compile(r"(?:^(?:\$ )?|`)make ([a-z-]+)\b", re.MULTILINE)
 TARGETS: Final = sorted({target for path in DOCUMENTS for target in _TARGET.findall(path.read_text("utf-8"))})
 
 
