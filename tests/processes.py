@@ -11,11 +11,13 @@ import sys
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+from tests.forked import Forked, extra_paths
 
 START_SECONDS = 15.0
 _LISTENING = re.compile(r"(listening|admin) on (https?://\S+)")
@@ -26,13 +28,7 @@ class Program:
 
     def __init__(self, *arguments: str, awaits: int, log: Path | None = None, environment: dict[str, str] | None = None) -> None:
         self._log = log.open("ab") if log else None
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", *arguments],
-            stdout=self._log or subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **(environment or {})},
-        )
+        self.process = _started(arguments, self._log, environment or {})
         self._urls: dict[str, str] = {}
         self._awaits = awaits
         self._ready = threading.Event()
@@ -95,6 +91,15 @@ class Program:
         if self._log is not None:
             self._log.close()
         return code
+
+
+def _started(arguments: Sequence[str], log: IO[bytes] | None, environment: Mapping[str, str]) -> subprocess.Popen[str] | Forked:
+    """A process that runs a module: a fork, but where the environment brings another proxy than the one that is imported here."""
+    whole = {**os.environ, **environment}
+    if not any(Path(path, "idemproxy").exists() for path in extra_paths(environment)):
+        return Forked(arguments, whole, None if log is None else log.fileno())
+    command = [sys.executable, "-m", *arguments]
+    return subprocess.Popen(command, stdout=log or subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=whole)
 
 
 @contextmanager

@@ -37,7 +37,7 @@ class RedisHarness:
     async def advance(self, seconds: float) -> None:
         """Make `seconds` pass for every record: its times and expiries move back, since the server's clock cannot be moved on."""
         back = round(seconds * MICROSECONDS)
-        async for key in self._client.scan_iter(match=f"{self._prefix}{{*"):
+        async for key in self._client.scan_iter(match=f"{self._prefix}{{*", count=10_000):
             if await self._client.type(key) == b"hash":
                 fields = await self._client.hgetall(key)
                 for name in TIMES:
@@ -55,6 +55,7 @@ class RedisHarness:
         """Close every store that was opened."""
         for store in self._stores:
             await store.close()
+        await self._client.flushall()  # or `advance` of all later tests would look through what is left of this one
         await self._client.aclose()
 
 

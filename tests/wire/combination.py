@@ -44,6 +44,24 @@ class Combination:
 ALL: Final = {str(one): one for one in (Combination(*of) for of in product((False, True), (False, True), ("uvloop", "asyncio")))}
 USUAL: Final = ("plain-plain-uvloop", "tls-tls-asyncio")
 """Those of a run of the whole suite: every value occurs. `make wire` takes them all."""
+ABOUT_MESSAGES: Final = frozenset(
+    {
+        "test_answer_bytes",
+        "test_answer_heads",
+        "test_corpus",
+        "test_forwarding_fields",
+        "test_key_at_the_upstream",
+        "test_own_paths",
+        "test_replay_bytes",
+        "test_request_bytes",
+        "test_stopped_holder",
+        "test_targets",
+        "test_unreadable_requests",
+        "test_write_ahead",
+    }
+)
+"""Modules that say what a message means or when one is sent, and not how it travels: TLS carries the same bytes, and either loop
+calls the same code. A run of the whole suite takes them in the first combination only."""
 
 _in_use = [ALL["plain-plain-uvloop"]]
 
