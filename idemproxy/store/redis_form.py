@@ -12,7 +12,7 @@ from idemproxy.core.transition import Act, Completion, Hold, Verb
 _PHASES: Final = {phase.value.encode(): phase for phase in Phase}
 _SOURCES: Final = {source.value.encode(): source for source in Source} | {b"": Source.ANSWERED}
 
-BUCKETS: Final = 1024
+BUCKETS: Final = 256
 """Into so many parts the records are spread: enough that each node of a cluster has its share of them."""
 
 Told: TypeAlias = tuple[bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes | None]
@@ -26,7 +26,7 @@ class Keys:
 
     def __init__(self, prefix: str) -> None:
         self._begins = f"{prefix}{{"
-        self._buckets = tuple(f"{self._begins}{bucket:03x}}}" for bucket in range(BUCKETS))
+        self._buckets = tuple(f"{self._begins}{bucket:02x}}}" for bucket in range(BUCKETS))
 
     def bucket(self, identity: Identity) -> int:
         """The bucket of a record, spread by its key alone."""
@@ -52,7 +52,7 @@ class Keys:
     def pattern(self) -> bytes:
         """What fits all records, and their answers and trails, in the server's own form of patterns."""
         begins = "".join(f"\\{each}" if each in "*?[]^-\\" else each for each in self._begins)
-        return f"{begins}???}}*/*/*".encode()
+        return f"{begins}??}}*/*/*".encode()
 
     def identity(self, record: bytes) -> Identity | None:
         """Whose record a key is; None for a key that is none."""

@@ -155,10 +155,10 @@ async def test_a_record_is_three_keys_of_one_slot_under_the_prefix(server: Redis
         found = sorted([key.decode() async for key in client.scan_iter()])
 
     record, answer = keys(prefix, identity())
-    tags = {key.removeprefix(prefix)[:5] for key in found}
-    assert record[len(prefix) + 5 :] == f"shared/payments/{identity().key_hash}"
-    assert {f"{{{bucket:03x}}}" for bucket in range(1024)} == tags
-    assert sorted([record, answer, f"{record}:audit", f"{prefix}{{000}}check"]) == [
+    tags = {key.removeprefix(prefix)[:4] for key in found}
+    assert record[len(prefix) + 4 :] == f"shared/payments/{identity().key_hash}"
+    assert {f"{{{bucket:02x}}}" for bucket in range(256)} == tags
+    assert sorted([record, answer, f"{record}:audit", f"{prefix}{{00}}check"]) == [
         key for key in found if not key.endswith("}witness")
     ]
 

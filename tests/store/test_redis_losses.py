@@ -13,7 +13,7 @@ from idemproxy.core.transition import Found, Granted, Settled
 from idemproxy.store.base import LostRecordsError
 from idemproxy.store.base_finding import Finding, Level
 from idemproxy.store.redis import RedisStore
-from idemproxy.store.redis_form import Keys
+from idemproxy.store.redis_form import BUCKETS, Keys
 from tests.servers import RedisServer, redis_server
 from tests.store.redis_steps import COMPLETION, granted, identity, opened, plain, recorded, recovered, refusal
 from tests.store.steps import ask
@@ -165,7 +165,7 @@ async def test_a_full_server_that_nobody_has_opened_replays(server: RedisServer,
     """Where no witness can be written, what is there is answered all the same."""
     async with opened(server.url, prefix) as store, plain(server.url) as operator:
         await completed(store)
-        await operator.delete(*(Keys(prefix).witness(bucket) for bucket in range(1024)))
+        await operator.delete(*(Keys(prefix).witness(bucket) for bucket in range(BUCKETS)))
         await operator.config_set("maxmemory", "1")
         try:
             async with opened(server.url, prefix) as late:
