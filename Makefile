@@ -12,7 +12,7 @@ LOCK := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashe
 	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test wire lint format types check docs chaos kill-matrix failover deploy-tools lock bench soak slow bench-store bench-memory clean
+.PHONY: help setup run demo test wire lint format types check docs chaos kill-matrix failover deploy-tools deploy-check lock bench soak slow bench-store bench-memory clean
 
 help:
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 14
@@ -33,6 +33,7 @@ run: $(STAMP) ## a sample upstream and the proxy in front of it, on the embedded
 	@trap : INT TERM; \
 	$(BIN)/idemproxy demo-api --listen $(DEMO_API) --ledger idemproxy-demo.jsonl & api=$$!; \
 	trap 'kill $$api 2>/dev/null; wait $$api' EXIT; \
+	sleep 1; kill -0 $$api 2>/dev/null || exit 1; \
 	$(BIN)/idemproxy run --listen $(PROXY) --upstream http://$(DEMO_API)
 
 demo: $(STAMP) ## an agent that is killed right after it has charged a card: without the proxy, and with it
@@ -71,6 +72,9 @@ failover: $(STAMP) ## what failovers of Redis lose, with and without confirmatio
 
 deploy-tools: $(STAMP) ## fetch helm into build/tools, for the tests of the chart (x86-64 Linux; else put one in PATH)
 	$(BIN)/python -m tests.deploy.tools
+
+deploy-check: $(STAMP) ## build the image, and run it, the Pods and the compose file; needs root, podman, buildah, debootstrap
+	$(BIN)/pytest tests/deploy/check_containers.py
 
 lock: $(STAMP) ## write requirements/*.txt anew from pyproject.toml, keeping versions that still fit
 	$(LOCK) pyproject.toml --extra speed --output-file requirements/runtime.txt

@@ -118,7 +118,7 @@ async def _serve(settings: Settings) -> int:
         stack.callback(admin_sockets.close)
         server = await listen(listener.server, settings.listen, "listening", "listen", certificate)
         stack.callback(server.close)
-        _tell(settings, store.name)
+        _tell(settings)
         health.started = True
 
         await signals.first()
@@ -258,8 +258,8 @@ async def _observers(
         await asyncio.to_thread(outlet.close, 1.0)
 
 
-def _tell(settings: Settings, store: str) -> None:
-    _log.info("store %s", store)
+def _tell(settings: Settings) -> None:
+    _log.info("store %s", store_name(settings.store).partition("#")[0])
     for name, upstream in settings.upstreams.items():
         base = upstream.base_path.decode("ascii", "backslashreplace")
         way = "" if upstream.proxy is None else f", through the proxy {Address(upstream.proxy.host, upstream.proxy.port)}"

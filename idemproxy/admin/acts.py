@@ -17,7 +17,7 @@ import orjson
 
 from idemproxy.admin.refusal import Cause, RefusedError
 from idemproxy.core.hop import FRAMING, HOP_BY_HOP, OURS
-from idemproxy.core.message import Answer, Fields
+from idemproxy.core.message import Answer, Fields, field_values
 from idemproxy.core.policy import Policy
 from idemproxy.core.record import MICROSECONDS, Source, pack_answer
 from idemproxy.core.transition import Completion, Verb
@@ -118,6 +118,8 @@ def _answer(document: Mapping[str, Any], policy: Policy) -> Answer:
     if not isinstance(status, int) or isinstance(status, bool) or not 200 <= status <= 599:
         raise _invalid("`status` must be the status of a final answer, 200 to 599.")
     fields, body = _fields(document.get("headers", []), policy), _body(document)
+    if _is_json(body) and not field_values(fields, b"content-type"):
+        fields = (*fields, (b"Content-Type", b"application/json"))
     if len(body) > policy.max_stored_body:
         raise _invalid(f"The body has {len(body):,} bytes, and the record's route keeps at most {policy.max_stored_body:,}.")
     if body and status in _WITHOUT_BODY:
@@ -163,6 +165,14 @@ def _body(document: Mapping[str, Any]) -> bytes:
                 raise _invalid("`body_base64` is not base64.") from failure
         case _:
             raise _invalid("Give `body`, a string, or `body_base64`, not both.")
+
+
+def _is_json(body: bytes) -> bool:
+    """Whether a body is a JSON object or array, which a client could not read without being told so."""
+    try:
+        return isinstance(orjson.loads(body), dict | list)
+    except orjson.JSONDecodeError:
+        return False
 
 
 def _reason(status: int) -> bytes:

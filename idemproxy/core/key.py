@@ -89,7 +89,7 @@ def parse_key(value: bytes, name: str = "key") -> str:
     if len(key) > MAX_KEY_LENGTH:
         raise KeyInvalidError(f"the {name} has {len(key)} characters, and at most {MAX_KEY_LENGTH} are allowed")
     if not _VISIBLE.fullmatch(key):
-        raise KeyInvalidError(f"the {name} holds a character that is not visible ASCII")
+        raise KeyInvalidError(f"the {name} holds a space, or another character that is not visible ASCII")
     return key.decode("ascii")
 
 

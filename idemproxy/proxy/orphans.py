@@ -75,4 +75,4 @@ async def mark_orphans(store: Store, dead: Collection[str], metrics: Metrics) ->
         if not cursor:
             break
     if marked:
-        _log.warning("marked unknown: claims of proxies that are dead, %d of them", marked)
+        _log.warning("marked unknown: claims of proxies that are dead, %d of them; see `idemproxy records list`", marked)

@@ -190,8 +190,29 @@ async def test_resolved_as_completed_is_what_a_replay_gives(asked: Asked) -> Non
         span // MICROSECONDS for span in ((record.expires_at or 0) - NOON, (record.forget_at or 0) - (record.expires_at or 0))
     )
     stored = unpack_answer(record.answer)
-    assert b"Created\r\nLocation: /x\r\nSet-Cookie: a\r\nSet-Cookie: \xe9\r\n" == stored.head
+    told = b"Created\r\nLocation: /x\r\nSet-Cookie: a\r\nSet-Cookie: \xe9\r\nContent-Type: application/json\r\n"
+    assert told == stored.head
     assert '{"é": 1}'.encode() == stored.body
+
+
+@pytest.mark.parametrize(
+    ("answer", "lines"),
+    [
+        ({"body": "[1]"}, b"Content-Type: application/json\r\n"),
+        ({"body": "[1]", "headers": [["content-type", "text/x"]]}, b"content-type: text/x\r\n"),
+        ({"body": "17"}, b""),
+        ({"body": "{done}"}, b""),
+        ({}, b""),
+    ],
+)
+async def test_a_body_of_json_is_told_as_such(asked: Asked, answer: dict[str, object], lines: bytes) -> None:
+    """An object or an array gets its type where the person gave none, so that clients read it as they read the upstream's."""
+    fence = await asked.desk.unknown(ME, "brief")
+
+    await asked.post(f"{AT}/resolve", {"fence": fence, **DECIDED, "as": "completed", "status": 201, **answer})
+
+    record = await asked.desk.store.read(ME)
+    assert b"Created\r\n" + lines == unpack_answer((record and record.answer) or b"").head
 
 
 async def test_an_answer_of_a_forgotten_route_is_kept_by_default(asked: Asked) -> None:

@@ -158,8 +158,8 @@ def test_nothing_else_comes_out(value: bytes) -> None:
         (b"a,b", "holds a comma or a quotation mark"),
         (b'a"', "holds a comma or a quotation mark"),
         (b'"a', "is not one well-formed quoted string"),
-        (b'"a b"', "holds a character that is not visible ASCII"),
-        (b"a b", "holds a character that is not visible ASCII"),
+        (b'"a b"', "holds a space, or another character that is not visible ASCII"),
+        (b"a b", "holds a space, or another character that is not visible ASCII"),
     ],
     ids=["empty", "empty string", "too long", "list", "damaged", "not closed", "space, quoted", "space, bare"],
 )

@@ -63,7 +63,7 @@ def test_all_orphans_are_found(silent: str, store_url: str, key: str, tmp_path: 
         begin(killed, stack, *keys)
         killed.kill()
     with proxy(*run) as heir:
-        line = f"WARNING marked unknown: claims of proxies that are dead, {len(keys)} of them\n"
+        line = f"WARNING marked unknown: claims of proxies that are dead, {len(keys)} of them; see `idemproxy records list`\n"
         eventually(lambda: line in heir.told)
         answers = ask_all(heir, keys[::30], wait=0)
 
