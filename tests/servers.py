@@ -133,10 +133,15 @@ class RedisServer:
 
 @contextmanager
 def redis_server(*, appendonly: bool = False, binary: str | None = None, **settings: str) -> Iterator[RedisServer]:
-    """A started server; `appendonly` makes each write durable before its reply. Names of settings take _ for -."""
+    """A started server; `appendonly` makes each write durable before its reply. Names of settings take _ for -.
+
+    A node of a cluster gets a free port for its bus: the usual one, its own port plus 10,000, need not be one.
+    """
     lines = {name.replace("_", "-"): value for name, value in settings.items()}
     if appendonly:
         lines |= {"appendonly": "yes", "appendfsync": "always"}
+    if "cluster-enabled" in lines:
+        lines = {"cluster-port": str(free_port())} | lines
     with tempfile.TemporaryDirectory(prefix="idemproxy-redis-") as directory:
         server = RedisServer(Path(directory), lines, binary)
         server.start()

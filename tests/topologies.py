@@ -220,10 +220,7 @@ def cluster(primaries: int = 3, **settings: str) -> Iterator[Cluster]:
     """A cluster that finds a node dead after half a second; `settings` of the servers as redis_server's."""
     usual = {"cluster_enabled": "yes", "cluster_node_timeout": "500", "repl_diskless_sync_delay": "0"} | settings
     with ExitStack() as stack:
-        servers = [
-            stack.enter_context(redis_server(appendonly=False, cluster_port=str(free_port()), **usual))
-            for _ in range(2 * primaries)
-        ]
+        servers = [stack.enter_context(redis_server(appendonly=False, **usual)) for _ in range(2 * primaries)]
         names = [_joined(server, number, servers[0], primaries) for number, server in enumerate(servers)]
         for server, name in zip(servers[primaries:], names, strict=False):
             _follow(server, name)

@@ -7,12 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-import anthropic
-import openai
 import pytest
 import yaml
 
-from examples import anthropic_client, openai_client
 from tests.agents.paid_model import PaidModel, Trouble, paid_model
 from tests.docs.pages import blocks, read
 from tests.processes import proxy
@@ -21,19 +18,41 @@ PAGE: Final = "docs/how-to/use-with-agent-frameworks.md"
 QUESTION: Final = "Which seat?"
 
 Ask: TypeAlias = Callable[[str, str, float], str | None]
-"""Ask QUESTION at a base URL, in a workflow, with a time-out in seconds for each try."""
+"""Ask QUESTION at a base URL, in a workflow, with a time-out in seconds for each try; the answer.
+
+Of an error, what it says of the execution, None where that is nothing.
+"""
 
 
 def by_openai(base_url: str, workflow_id: str, timeout: float) -> str | None:
     """With the client of the example."""
+    import openai
+
+    from examples import openai_client
+
     with openai_client.client(f"{base_url}/v1", workflow_id, timeout) as api:
-        return openai_client.ask(api, QUESTION)
+        try:
+            return openai_client.ask(api, QUESTION)
+        except openai.APIStatusError as error:
+            return _executed(error.response.content)
 
 
 def by_anthropic(base_url: str, workflow_id: str, timeout: float) -> str | None:
     """Likewise."""
+    import anthropic
+
+    from examples import anthropic_client
+
     with anthropic_client.client(base_url, workflow_id, timeout) as api:
-        return anthropic_client.ask(api, QUESTION)
+        try:
+            return anthropic_client.ask(api, QUESTION)
+        except anthropic.APIStatusError as error:
+            return _executed(error.response.content)
+
+
+def _executed(problem: bytes) -> str | None:
+    executed: str | None = json.loads(problem).get("executed")
+    return executed
 
 
 SDKS: Final = {"openai": by_openai, "anthropic": by_anthropic}
@@ -53,8 +72,6 @@ class Provider:
         before = self.model.generations
         try:
             said = self.ask(self.urls[way], workflow_id, timeout)
-        except (openai.APIStatusError, anthropic.APIStatusError) as error:
-            said = json.loads(error.response.content).get("executed")
         finally:
             self.model.troubles.clear()
         return self.model.generations - before, said

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from agents import ModelResponse
 
-from examples.openai_agents_sdk import Scripted, run
 from tests.agents.shop import Shop
+
+if TYPE_CHECKING:
+    from agents import Model, ModelResponse
 
 ONCE = [("charge", 4200), ("charge", 900), ("refund", 4200)]
 """What a run means to do."""
@@ -18,25 +19,29 @@ class CrashError(Exception):
     """The process of the agent has ended."""
 
 
-class Crashing(Scripted):
-    """The process ends when the model is asked for the turn after so many."""
+def crashing_after(turns: int) -> Model:
+    """The scripted model, in a process that ends when it is asked for the turn after so many."""
+    from examples.openai_agents_sdk import Scripted
 
-    def __init__(self, turns: int) -> None:
-        self._left = turns
+    class Crashing(Scripted):
+        left = turns
 
-    async def get_response(self, *told: Any, **also: Any) -> ModelResponse:  # noqa: ANN401  # whatever the SDK asks
-        """One turn more, or the end."""
-        if not self._left:
-            raise CrashError
-        self._left -= 1
-        return await super().get_response(*told, **also)
+        async def get_response(self, *told: Any, **also: Any) -> ModelResponse:  # noqa: ANN401  # whatever the SDK asks
+            if not self.left:
+                raise CrashError
+            self.left -= 1
+            return await super().get_response(*told, **also)
+
+    return Crashing()
 
 
 @pytest.mark.parametrize(("way", "again"), [("directly", ONCE[:2]), ("through the proxy", [])])
 async def test_a_run_that_is_begun_again_acts_once(shop: Shop, way: str, again: list[tuple[str, int]], key: str) -> None:
     """The first run dies after two charges; the second calls every tool anew, and goes on with the refund of the first charge."""
+    from examples.openai_agents_sdk import Scripted, run
+
     with pytest.raises(CrashError):
-        await run(shop.urls[way], key, Crashing(1))
+        await run(shop.urls[way], key, crashing_after(1))
 
     said = await run(shop.urls[way], key, Scripted())
 
@@ -47,6 +52,8 @@ async def test_a_run_that_is_begun_again_acts_once(shop: Shop, way: str, again: 
 @pytest.mark.parametrize(("way", "again"), [("directly", ONCE[:1]), ("through the proxy", [])])
 async def test_a_tool_that_the_model_tries_again_acts_once(shop: Shop, way: str, again: list[tuple[str, int]], key: str) -> None:
     """The first charge is made, and its answer does not come in time; the model is told so, and calls the tool again."""
+    from examples.openai_agents_sdk import Scripted, run
+
     shop.api.fault("delay_after=0.8")
 
     await run(shop.urls[way], key, Scripted(), timeout=0.5)
@@ -56,6 +63,8 @@ async def test_a_tool_that_the_model_tries_again_acts_once(shop: Shop, way: str,
 
 async def test_a_finished_run_is_replayed(shop: Shop, key: str) -> None:
     """Run once more, the agent says the same, and nothing more is done."""
+    from examples.openai_agents_sdk import Scripted, run
+
     url = shop.urls["through the proxy"]
 
     assert await run(url, key, Scripted()) == await run(url, key, Scripted())

@@ -8,12 +8,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
-import stripe
 
 from tests.processes import proxy
+
+if TYPE_CHECKING:
+    import stripe
 
 # localstripe is GPL: it runs as a program of its own, on the socket that it gets as its standard input. It would also keep what
 # it knows in a file under /tmp, which every user and every run of these tests would share.
@@ -51,6 +53,8 @@ class Shop:
 
 def client(url: str) -> stripe.StripeClient:
     """The SDK, its base address `url`."""
+    import stripe
+
     return stripe.StripeClient("sk_test_of_nobody", base_addresses={"api": url})
 
 
@@ -127,6 +131,8 @@ def test_two_calls_with_keys_of_the_sdk_make_two_charges(proxied: Shop, direct: 
 
 def test_another_amount_under_the_same_key_is_refused(proxied: Shop, direct: Shop, key: str) -> None:
     """The SDK raises, and nothing is charged: the key names another operation."""
+    import stripe
+
     first = proxied.charge(key)
     before = direct.charges()
 

@@ -127,8 +127,10 @@ WRONG: dict[str, tuple[str, list[str]]] = {
     "a key mode that is none": (
         ROUTE % "key: requried",
         [
-            f"{IN_ROUTE}key: must be required, optional, derive, or a mapping with from, header and mode "
-            "(did you mean 'required'?)"
+            (
+                f"{IN_ROUTE}key: must be required, optional, derive, or a mapping with from, header and mode "
+                "(did you mean 'required'?)"
+            )
         ],
     ),
     "a key header that is none": (

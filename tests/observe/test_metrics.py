@@ -33,7 +33,7 @@ OPERATIONS: Final = [
 FINDINGS: Final = ["accepted", "unverified", "warning", "error"]
 SLUGS: Final = [
     *("key-missing", "key-invalid", "bad-request", "key-reused", "in-progress", "outcome-unknown", "response-unavailable"),
-    *("key-expired", "not-sent", "store-unavailable", "body-too-large", "no-route", "draining"),
+    *("key-expired", "not-sent", "store-unavailable", "records-lost", "body-too-large", "no-route", "draining"),
     *("workflow-unknown", "key-unknown", "memory-changed", "method-not-allowed"),
 ]
 WRITE: Final = Observation(
