@@ -22,7 +22,7 @@ _GAP: Final = "  "
 
 def examine(settings: StoreSettings) -> tuple[str, bool]:
     """What was found, as lines; and whether a run may use this store. Raises StoreError for settings that make no store."""
-    findings = judged(asyncio.run(_findings(open_store(settings), settings)), settings.accepted_risks)
+    findings = judged(asyncio.run(_findings(open_store(settings, only_looks=True), settings)), settings.accepted_risks)
     errors = sum(finding.level is Level.ERROR for finding in findings)
     shown = store_name(settings).partition("#")[0]
     verdict = f"{errors} {'error' if errors == 1 else 'errors'}" if errors else "no errors"

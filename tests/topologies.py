@@ -11,6 +11,7 @@ from pathlib import Path
 
 from redis import Redis
 from redis.backoff import NoBackoff
+from redis.crc import key_slot
 from redis.exceptions import RedisError
 from redis.retry import Retry
 
@@ -245,3 +246,27 @@ def _follow(server: RedisServer, name: str) -> None:
     """Make a node the replica of another, as soon as it knows that one."""
     with client(server.port) as node:
         until(lambda: bool(node.execute_command("CLUSTER", "REPLICATE", name)), "a node is not known")
+
+
+@contextmanager
+def migrating(nodes: Cluster, key: bytes) -> Iterator[tuple[Redis, Redis]]:
+    """The slot of a key on its way between two primaries, as it is before the first key has moved: clients of both."""
+    slot = key_slot(key)
+    primaries = nodes.primaries()
+    with client(primaries[0].port) as asked:
+        told = asked.execute_command("CLUSTER", "SLOTS")
+    ports = (
+        [entry[2][1] for entry in told if entry[0] <= slot <= entry[1]]
+        if isinstance(told, list)
+        else [entry["primary"][1] for (first, last), entry in told.items() if first <= slot <= last]
+    )
+    other = next(server.port for server in primaries if server.port != ports[0])
+    with client(ports[0]) as source, client(other) as target:
+        names = [node.execute_command("CLUSTER", "MYID").decode() for node in (source, target)]
+        target.execute_command("CLUSTER", "SETSLOT", str(slot), "IMPORTING", names[0])
+        source.execute_command("CLUSTER", "SETSLOT", str(slot), "MIGRATING", names[1])
+        try:
+            yield source, target
+        finally:  # what has moved stays there, and is not seen any more
+            for node in (source, target):
+                node.execute_command("CLUSTER", "SETSLOT", str(slot), "STABLE")

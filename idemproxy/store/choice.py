@@ -11,12 +11,12 @@ from idemproxy.store.base import Store
 from idemproxy.store.base_host import host_clock
 
 
-def open_store(settings: StoreSettings) -> Store:
+def open_store(settings: StoreSettings, *, only_looks: bool = False) -> Store:
     """The store of a URL; only its own library is imported, and nothing is connected to. Raises StoreError.
 
-    Where zstandard is installed, long answers are kept compressed.
+    Where zstandard is installed, long answers are kept compressed. `only_looks`: for who claims nothing, and only looks at it.
     """
-    store = _opened(settings)
+    store = _opened(settings, only_looks=only_looks)
     if store.name == "memory" or find_spec("zstandard") is None:
         return store
     from idemproxy.store.compressed import CompressedStore  # noqa: PLC0415 - it needs what may not be installed
@@ -24,7 +24,7 @@ def open_store(settings: StoreSettings) -> Store:
     return CompressedStore(store)
 
 
-def _opened(settings: StoreSettings) -> Store:
+def _opened(settings: StoreSettings, *, only_looks: bool) -> Store:
     scheme, _, rest = settings.url.partition("://")
     match scheme:
         case "sqlite":
@@ -36,10 +36,10 @@ def _opened(settings: StoreSettings) -> Store:
 
             return MemoryStore(_now)
         case _:
-            return _redis(settings)
+            return _redis(settings, only_looks=only_looks)
 
 
-def _redis(settings: StoreSettings) -> Store:
+def _redis(settings: StoreSettings, *, only_looks: bool) -> Store:
     from idemproxy.store.redis import RedisStore  # noqa: PLC0415
     from idemproxy.store.redis_durability import Durability  # noqa: PLC0415
     from idemproxy.store.redis_endpoint import TlsFiles  # noqa: PLC0415
@@ -51,6 +51,7 @@ def _redis(settings: StoreSettings) -> Store:
         durability=Durability(asked.replicas, asked.aof, asked.timeout),
         tls=TlsFiles(tls.ca_file, tls.certificate_file, tls.key_file),
         accepts_loss=not settings.accepted_risks.isdisjoint({"eviction", "loss"}),  # what evicts records evicts witnesses
+        only_looks=only_looks,
     )
 
 

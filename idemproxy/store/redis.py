@@ -55,7 +55,8 @@ class RedisStore:
 
     `prefix` begins every key and channel; `deadline` is the longest that an operation waits, in seconds, connecting included;
     `durability` says when a claim or a completion counts; `accepts_loss`: so that the server may lose records,
-    and operations run again. Raises StoreError for a URL or a prefix that cannot be used.
+    and operations run again; `only_looks`: nothing is claimed, so that no witness is made.
+    Raises StoreError for a URL or a prefix that cannot be used.
     """
 
     name: Final = "redis"
@@ -69,6 +70,7 @@ class RedisStore:
         durability: Durability = AS_CONFIGURED,
         tls: TlsFiles = USUAL_TLS,
         accepts_loss: bool = False,
+        only_looks: bool = False,
     ) -> None:
         if "{" in prefix or "}" in prefix:
             raise StoreError(
@@ -87,13 +89,17 @@ class RedisStore:
             self._link = Link(endpoint, durability)
             self._wakes = RedisWakes(endpoint, self._channel, self._keys)
         self.journals: Final = RedisJournals(self._link, prefix)
+        self._only_looks = only_looks
         self._witnesses = Witnesses(self._link, self._keys, endpoint.address, accepts_loss=accepts_loss)
 
     async def start(self) -> None:
         """Connect, and see the witnesses; where that cannot be now, `check`, `inspect` and the first operations do it."""
+        if not self._only_looks:
+            self._witnesses.begin()
         with suppress(StoreUnavailableError):
             await self._link.reach(asyncio.get_running_loop().time() + self._deadline)
-            await self._witnesses.open()
+            if not self._only_looks:
+                await self._witnesses.open()
 
     async def close(self) -> None:
         """As base.Store.close."""
@@ -194,7 +200,10 @@ class RedisStore:
     async def read(self, identity: Identity) -> Record | None:
         """As base.Store.read."""
         reply = await self._link.run(READ, *self._keys.of(identity), b"1")
-        return None if reply is None else _record(reply)
+        if reply is None:
+            await self._witnesses.vouch(self._keys.bucket(identity))
+            return None
+        return _record(reply)
 
     async def list(self, phase: Phase | None, limit: int, cursor: str) -> Page:
         """As base.Store.list, by the server's SCAN, whose cursor is ours. Raises ValueError for a cursor that is none.

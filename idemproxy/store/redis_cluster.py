@@ -61,6 +61,7 @@ class ClusterLink:
         self._durability = durability
         self._ranges: list[Range] = []
         self._links: dict[Address, Link] = {}
+        self._leaving: list[Link] = []
         self._looking: asyncio.Task[str | None] | None = None
         self._looked_at = -1.0
 
@@ -109,7 +110,7 @@ class ClusterLink:
         except MovedError as error:
             raise _AgainError(unavailable(self._endpoint.address, error)) from error
         except AskError as error:
-            raise _AgainError(unavailable(self._endpoint.address, error), (error.host or address[0], error.port)) from error
+            raise _AgainError(unavailable(self._endpoint.address, error), self._sent_to(error, address)) from error
         except (ClusterDownError, MasterDownError, TryAgainError) as error:
             raise _AgainError(unavailable(self._endpoint.address, error)) from error
         except RedisError as error:
@@ -164,7 +165,7 @@ class ClusterLink:
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.wait((self._looking,))
-        await asyncio.gather(*(link.close() for link in self._links.values()))
+        await asyncio.gather(*(link.close() for link in (*self._links.values(), *self._leaving)))
 
     # The map.
 
@@ -179,6 +180,19 @@ class ClusterLink:
     def _owner(self, slot: int) -> Address | None:
         at = bisect_right(self._ranges, slot, key=lambda each: each[0]) - 1
         return self._ranges[at][2] if at >= 0 and slot <= self._ranges[at][1] else None
+
+    def _sent_to(self, error: AskError, asked: Address) -> Address | None:
+        """Where a redirection leads; None where that cannot be told.
+
+        Without a host it is the one that was asked. "?" is the name of a node that has none, where names are preferred: then it
+        is the one node of the map with this port, else the host that was asked too.
+        """
+        port = error.port
+        if error.host not in {"", "?"}:
+            return error.host, port
+        fitting = {address for _, _, address in self._ranges if address[1] == port} - {asked}
+        found = fitting.pop() if error.host == "?" and len(fitting) == 1 else (asked[0], port)
+        return None if found == asked else found
 
     def _link(self, address: Address) -> Link:
         link = self._links.get(address)
@@ -244,7 +258,10 @@ class ClusterLink:
     async def _let_go(self) -> None:
         """Close the links to nodes that take no writes any more."""
         for address in self._links.keys() - {address for _, _, address in self._ranges}:
-            await self._links.pop(address).close()
+            self._leaving.append(self._links.pop(address))
+        while self._leaving:
+            await self._leaving[-1].close()  # again, by `close`, where this is cancelled meanwhile
+            self._leaving.pop()
 
 
 def _host(node: Node) -> str:

@@ -39,6 +39,30 @@ class TlsFiles:
 USUAL_TLS: Final = TlsFiles()
 
 
+class _Abrupt(AbstractConnection):
+    """A connection that goes at once when it is not to be waited for, as redis-py wants it when a command is cancelled, or fails.
+
+    redis-py closes it politely: then what was not sent yet, or the good-bye of TLS, keeps the socket open while the server hangs.
+    """
+
+    async def disconnect(self, nowait: bool = False, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401, FBT001, FBT002
+        if nowait and self._writer is not None:
+            self._writer.transport.abort()
+        await super().disconnect(nowait, *args, **kwargs)
+
+
+class _Plain(_Abrupt, Connection):
+    pass
+
+
+class _Tls(_Abrupt, SSLConnection):
+    pass
+
+
+class _Unix(_Abrupt, UnixDomainSocketConnection):
+    pass
+
+
 class Endpoint:
     """A server that takes writes. `deadline` in seconds bounds connecting, the finding included."""
 
@@ -88,14 +112,14 @@ class Endpoint:
     def _connection(self, address: Address) -> AbstractConnection:
         options: dict[str, Any] = {"db": self.place.database, **self._credentials(), **self._usual(self.deadline)}
         if self.place.topology is Topology.SOCKET:
-            return UnixDomainSocketConnection(path=self.place.socket, **options)
+            return _Unix(path=self.place.socket, **options)
         return self._to(address, options)
 
     def _to(self, address: Address, options: dict[str, Any]) -> AbstractConnection:
         host, port = address
         if self.place.is_tls:
-            return SSLConnection(host=host, port=port, **self._tls.options(), **options)
-        return Connection(host=host, port=port, **options)
+            return _Tls(host=host, port=port, **self._tls.options(), **options)
+        return _Plain(host=host, port=port, **options)
 
     def _credentials(self) -> dict[str, str | None]:
         return {"username": self.place.username, "password": self.place.password}
@@ -158,7 +182,4 @@ def _plainly(error: RedisError | OSError) -> str:
 
 async def drop(connection: AbstractConnection) -> None:
     """Let a connection go at once: TLS would wait half a minute for the good-bye of a server that does not answer."""
-    writer = connection._writer  # noqa: SLF001 -- redis-py closes it politely, or not at all
-    if writer is not None:
-        writer.transport.abort()
     await connection.disconnect(nowait=True)

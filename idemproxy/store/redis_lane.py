@@ -92,18 +92,20 @@ class Lane:
             with suppress(LostReplyError, RedisError):
                 await self.submit(_PING, until)  # replies keep their order: this one is the last
         self._fall("it was closed")
-        await self._life
+        await asyncio.wait((self._life,))  # which goes on to its end when whoever waits for it here is cancelled
 
     async def _live(self) -> None:
         """Own the connection, the reader and the writer until one of them ends."""
         reading = self._loop.create_task(self._read())
         writing = self._loop.create_task(self._write())
-        await asyncio.wait((reading, writing, self._fallen), return_when=asyncio.FIRST_COMPLETED)
-        reading.cancel()
-        writing.cancel()
-        ends = await asyncio.gather(reading, writing, return_exceptions=True)
-        self._fall(next((str(end) for end in ends if isinstance(end, Exception)), "it ended"))
-        await drop(self._connection)
+        try:
+            await asyncio.wait((reading, writing, self._fallen), return_when=asyncio.FIRST_COMPLETED)
+            reading.cancel()
+            writing.cancel()
+            ends = await asyncio.gather(reading, writing, return_exceptions=True)
+            self._fall(next((str(end) for end in ends if isinstance(end, Exception)), "it ended"))
+        finally:  # also at the end of the loop, which cancels all that runs
+            await drop(self._connection)
 
     async def _write(self) -> None:
         """Send whatever was submitted since the last write. While the server reads slowly, the next batch grows."""

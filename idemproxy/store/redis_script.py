@@ -47,7 +47,7 @@ class Script:
 
 
 OPEN: Final = Script("open", keys=1, arguments=1, writes=(b"made",))
-CHECK: Final = Script("check", keys=2, arguments=1, writes=(b"written", b"lost"))
+CHECK: Final = Script("check", keys=1, arguments=0, writes=(b"written",))
 CLAIM: Final = Script("claim", keys=3, arguments=9, writes=(b"granted",))
 RENEW: Final = Script("renew", keys=1, arguments=3, writes=(b"renewed",))
 COMPLETE: Final = Script("complete", keys=2, arguments=12, writes=(b"written", b"rewritten"))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from idemproxy.core.problem import Slug, problem
 from idemproxy.proxy.answers import RETRY_AFTER
 from idemproxy.proxy.inbound import RESERVED
-from idemproxy.store.base import StoreError
+from idemproxy.store.base import LostRecordsError, StoreError
 from idemproxy.workflow.answers import turned_away
 from idemproxy.workflow.asked import Asked, TurnedAwayError, fits, read_name, read_parameters, way_of
 from idemproxy.workflow.keys import Keys
@@ -96,6 +96,12 @@ class Pages:
             reply = await page(Asked(http, request, name, parameters, patience))
         except TurnedAwayError as exc:
             reply = turned_away(exc.problem, exc.lines)
+        except LostRecordsError:  # told once, by store.inspection
+            detail = (
+                "The store of this proxy has lost records, and has none of this operation: nobody knows whether it was carried "
+                "out. Find out at the upstream, or ask whoever runs this proxy."
+            )
+            reply = turned_away(problem(Slug.RECORDS_LOST, detail))
         except StoreError as exc:
             _log.warning("a page: %s", exc)
             detail = "The store of this proxy did not confirm what was asked, so nothing can be told now: ask the same again."

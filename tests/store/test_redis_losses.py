@@ -8,16 +8,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from idemproxy.core.record import Phase
+from idemproxy.core.record import Identity, Phase
 from idemproxy.core.transition import Found, Granted, Settled
 from idemproxy.store.base import LostRecordsError
 from idemproxy.store.base_finding import Finding, Level
 from idemproxy.store.redis import RedisStore
+from idemproxy.store.redis_durability import Durability
 from idemproxy.store.redis_form import BUCKETS, Keys
 from tests.servers import RedisServer, redis_server
 from tests.store.redis_steps import COMPLETION, granted, identity, opened, plain, recorded, recovered, refusal
 from tests.store.steps import ask
-from tests.topologies import Cluster, client
+from tests.topologies import Cluster, client, migrating
 
 LOST = "the store has lost records since this proxy started"
 
@@ -38,6 +39,11 @@ def prefix() -> str:
 async def completed(store: RedisStore, number: int = 0) -> None:
     """Have an operation carried out, from claim to completion."""
     await store.complete(identity(number), await granted(store, number), COMPLETION)
+
+
+def of_bucket(prefix: str, bucket: int) -> Identity:
+    """A record that is in a bucket."""
+    return next(identity(number) for number in range(100_000) if Keys(prefix).bucket(identity(number)) == bucket)
 
 
 async def losses(store: RedisStore) -> list[Finding]:
@@ -144,6 +150,74 @@ async def test_a_server_that_was_away_at_the_start_is_watched_from_its_return(pr
             said = [await refusal(store.claim(identity(number), ask())) for number in range(4)]
 
     assert [True] * 4 == [LOST in each for each in said]
+
+
+async def test_a_server_that_was_away_is_watched_by_looks_alone(prefix: str) -> None:
+    """Without a probe of readiness, too: an inspection sees the witnesses that could not be seen at the start."""
+    with redis_server() as server:
+        server.stop()
+        async with opened(server.url, prefix) as store:
+            server.start()
+            await recovered(store.inspect)
+            async with plain(server.url) as operator:
+                await operator.flushall()
+            said = [await refusal(store.claim(identity(number), ask())) for number in range(4)]
+
+    assert [True] * 4 == [LOST in each for each in said]
+
+
+async def test_a_store_without_records_is_told_whoever_made_its_witnesses(prefix: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Also when the first write was a claim, or was not confirmed; and once."""
+    caplog.set_level(logging.INFO, "idemproxy")
+    with redis_server() as server:
+        server.stop()
+        async with opened(server.url, prefix) as store:
+            server.start()
+            await recovered(lambda: store.claim(identity(), ask()))
+            for _ in range(2):
+                await store.check()
+        async with opened(server.url, prefix + "2", durability=Durability(replicas=1, timeout=0.02)) as store:
+            await refusal(store.check())
+            with redis_server(replicaof=f"127.0.0.1 {server.port}", repl_diskless_sync_delay="0"):
+                await recovered(store.check)
+
+    assert [True] * 2 == ["holds no records of an earlier start" in record.message for record in caplog.records]
+
+
+async def test_who_only_looks_makes_no_witness(prefix: str) -> None:
+    """After a loss the next proxy still finds a store without any, and says so: `doctor` does not speak in its place."""
+    with redis_server() as server:
+        store = RedisStore(server.url, prefix=prefix, only_looks=True)
+        await store.start()
+        await store.check()
+        await store.inspect()
+        await store.close()
+        with client(server.port) as operator:
+            left = operator.keys()
+
+    assert [Keys(prefix).check(0)] == left
+
+
+async def test_an_absent_record_that_may_be_lost_is_not_told_as_none(server: RedisServer, prefix: str) -> None:
+    """Pages take no record for "nothing was carried out"; where the witness is there, no record is what it is."""
+    async with opened(server.url, prefix) as store, plain(server.url) as operator:
+        never = await store.read(identity(1))
+        await completed(store)
+        await operator.flushall()
+        said = await refusal(store.read(identity()))
+
+    assert never is None
+    assert LOST in said
+
+
+async def test_a_slot_that_moves_does_not_make_the_store_unready(nodes: Cluster, prefix: str) -> None:
+    """Each command of `check` has one key, so that a slot on its way, here without the key of the check, refuses none."""
+    async with opened(nodes.url, prefix) as store:
+        with migrating(nodes, Keys(prefix).witness(0)):
+            await store.check()
+            moved = await refusal(store.claim(of_bucket(prefix, 0), ask()))
+
+    assert "TRYAGAIN" in moved
 
 
 async def test_a_first_claim_sees_its_own_witness(server: RedisServer, prefix: str) -> None:

@@ -53,15 +53,17 @@ async def test_what_each_sentinel_did_is_told(hung: list[int], guarded: RedisSer
         said = await refusal(store.check())
 
     addresses = [f"127.0.0.1:{port}" for port in (closed, hung[0], guarded.port, sentinels.sentinels[0])]
-    reasons = [
-        "Connection refused",
-        "no answer within 1 s",
-        "it asks for a password: add ?sentinel_auth=yes to store.url, where that is the server's",
-        "No such master with that name",
-    ]
-    told = "; ".join(f"{address}: {reason}" for address, reason in zip(addresses, reasons, strict=True))
     advice = "see that the server runs, and that store.url names it"
-    assert f"redis at other of {','.join(addresses)}: no Sentinel names a primary for 'other': {told}; {advice}" == said
+    at_the_server = (
+        "it asks for a password: add ?sentinel_auth=yes to store.url, where that is the server's",
+        "it is no Sentinel",  # as Redis 7.0 tells, before it asks for a password
+    )
+    expected = set()
+    for reason in at_the_server:
+        reasons = ["Connection refused", "no answer within 1 s", reason, "No such master with that name"]
+        told = "; ".join(f"{address}: {each}" for address, each in zip(addresses, reasons, strict=True))
+        expected.add(f"redis at other of {','.join(addresses)}: no Sentinel names a primary for 'other': {told}; {advice}")
+    assert {said} <= expected
 
 
 async def test_credentials_go_to_the_sentinels_when_that_is_asked_for(guarded: RedisServer) -> None:
