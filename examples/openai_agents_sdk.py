@@ -34,12 +34,17 @@ from agents import (
 from agents.items import TResponseStreamEvent
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 
-from idemproxy.agent import Workflow
+from idemproxy.agent import Workflow, WorkflowDivergedError
 from idemproxy.agent.httpx import async_client
 
 
 def told(_context: RunContextWrapper[Any], error: Exception) -> str:
-    """What a model is told of a call that failed: a problem of the proxy says whether it was executed, and how to try again."""
+    """What a model is told of a call that failed: a problem of the proxy says whether it was executed, and how to try again.
+
+    That this run is not the one before is nothing that a model could mend: it ends the run.
+    """
+    if isinstance(error, WorkflowDivergedError):
+        raise error
     return f"{type(error).__name__}: {error}"
 
 

@@ -24,7 +24,10 @@ from idemproxy.agent.problems import (
     RecordsLostError,
     ResponseUnavailableError,
     StoreUnavailableError,
+    UnprotectedCallWarning,
+    WorkflowDivergedError,
     WorkflowUnknownError,
+    outcome,
     raise_for_problem,
 )
 from idemproxy.agent.workflow import Workflow
@@ -51,7 +54,10 @@ __all__ = [
     "ResponseUnavailableError",
     "Step",
     "StoreUnavailableError",
+    "UnprotectedCallWarning",
     "Workflow",
+    "WorkflowDivergedError",
     "WorkflowUnknownError",
+    "outcome",
     "raise_for_problem",
 ]

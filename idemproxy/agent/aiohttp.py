@@ -11,29 +11,32 @@ from __future__ import annotations
 import aiohttp
 from aiohttp.payload import BytesPayload
 
-from idemproxy.agent.problems import is_problem
+from idemproxy.agent.calls import raises
 from idemproxy.agent.workflow import Workflow
 
 
-def middleware(workflow: Workflow) -> aiohttp.ClientMiddlewareType:
+def middleware(workflow: Workflow, *, numbered: bool = True) -> aiohttp.ClientMiddlewareType:
     """What numbers the writes to the proxy, and raises an IdemproxyError for the proxy's problem documents.
 
+    It raises OutcomeUnknownError also for an answer of the API after which nobody knows whether the operation happened. Without
+    `numbered`, for routes with `key: derive`, a write is told its workflow only.
     Calls that run side by side need names of their own: `headers=trip.named_step("hotel")`. A request that is given
     `middlewares` of its own does without those of its session.
     """
 
     async def sent(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-        call = workflow.calls.begin(request.method, str(request.url), request.headers, await _body(request))
+        body = await _body(request)
+        call = workflow.calls.begin(request.method, str(request.url), request.headers, body, numbered=numbered)
         if call is None:
             return await handler(request)
         request.headers.update(call.headers)
         try:
             response = await handler(request)
-            problem = await response.read() if is_problem(response.headers) else None
-        except BaseException:
-            call.lost()
+            content = await response.read() if raises(response.headers) else None
+        except BaseException as failure:
+            call.lost(failure)
             raise
-        call.answered(response.status, response.headers, problem)
+        call.answered(response.status, response.headers, content, response)
         return response
 
     return sent

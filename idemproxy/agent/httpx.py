@@ -10,88 +10,88 @@ from typing import Any, Final
 
 import httpx
 
-from idemproxy.agent.calls import Call, Calls
-from idemproxy.agent.problems import is_problem
+from idemproxy.agent.calls import TIMEOUT, Call, Calls, raises
 from idemproxy.agent.workflow import Workflow
-
-TIMEOUT: Final = 130.0
-"""Seconds. The proxy takes at most 120 by default: who waits for less would only have to ask again for the same answer."""
 
 _OURS: Final = "idemproxy"
 """The extension of a request that has got fields of ours; httpx hands it on to what it is redirected to."""
 
 
-def client(workflow: Workflow, **kwargs: Any) -> httpx.Client:  # noqa: ANN401  # the keywords are another's
+def client(workflow: Workflow, *, numbered: bool = True, **kwargs: Any) -> httpx.Client:  # noqa: ANN401  # the keywords are another's
     """A client that numbers its writes to the proxy, and raises an IdemproxyError for the proxy's problem documents.
 
-    The keywords are those of httpx.Client. Unless given, `base_url` is the proxy, and `timeout` longer than the proxy takes.
+    It raises OutcomeUnknownError also for an answer of the API after which nobody knows whether the operation happened. Without
+    `numbered`, for routes with `key: derive`, a write is told its workflow only. The other keywords are those of httpx.Client.
+    Unless given, `base_url` is the proxy, and `timeout` longer than the proxy takes. Raises ValueError for another's `base_url`.
     """
-    return _Client(workflow, **kwargs)
+    return _Client(workflow, numbered=numbered, **kwargs)
 
 
-def async_client(workflow: Workflow, **kwargs: Any) -> httpx.AsyncClient:  # noqa: ANN401  # as above
+def async_client(workflow: Workflow, *, numbered: bool = True, **kwargs: Any) -> httpx.AsyncClient:  # noqa: ANN401  # as above
     """As `client`. Calls that run side by side need names of their own: `headers=trip.named_step("hotel")`."""
-    return _AsyncClient(workflow, **kwargs)
+    return _AsyncClient(workflow, numbered=numbered, **kwargs)
 
 
 class _Client(httpx.Client):
-    def __init__(self, workflow: Workflow, **kwargs: Any) -> None:  # noqa: ANN401
+    def __init__(self, workflow: Workflow, *, numbered: bool, **kwargs: Any) -> None:  # noqa: ANN401
         self._calls = workflow.calls
+        self._numbered = numbered
 
         def before(request: httpx.Request) -> None:
             _leave_behind(self._calls, request)
 
-        super().__init__(**_arguments(workflow, kwargs, before))
+        super().__init__(**_arguments(workflow.calls, kwargs, before))
 
     def send(self, request: httpx.Request, **kwargs: Any) -> httpx.Response:  # noqa: ANN401
-        call = _begin(self._calls, request)
+        call = _begin(self._calls, request, numbered=self._numbered)
         if call is None:
             return super().send(request, **kwargs)
         try:
             response = super().send(request, **kwargs)
-            problem = response.read() if is_problem(response.headers) else None
-        except BaseException:
-            call.lost()
+            content = response.read() if raises(response.headers) else None
+        except BaseException as failure:
+            call.lost(failure)
             raise
-        call.answered(response.status_code, response.headers, problem)
+        call.answered(response.status_code, response.headers, content, response)
         return response
 
 
 class _AsyncClient(httpx.AsyncClient):
-    def __init__(self, workflow: Workflow, **kwargs: Any) -> None:  # noqa: ANN401
+    def __init__(self, workflow: Workflow, *, numbered: bool, **kwargs: Any) -> None:  # noqa: ANN401
         self._calls = workflow.calls
+        self._numbered = numbered
 
         async def before(request: httpx.Request) -> None:
             _leave_behind(self._calls, request)
 
-        super().__init__(**_arguments(workflow, kwargs, before))
+        super().__init__(**_arguments(workflow.calls, kwargs, before))
 
     async def send(self, request: httpx.Request, **kwargs: Any) -> httpx.Response:  # noqa: ANN401
-        call = _begin(self._calls, request)
+        call = _begin(self._calls, request, numbered=self._numbered)
         if call is None:
             return await super().send(request, **kwargs)
         try:
             response = await super().send(request, **kwargs)
-            problem = await response.aread() if is_problem(response.headers) else None
-        except BaseException:
-            call.lost()
+            content = await response.aread() if raises(response.headers) else None
+        except BaseException as failure:
+            call.lost(failure)
             raise
-        call.answered(response.status_code, response.headers, problem)
+        call.answered(response.status_code, response.headers, content, response)
         return response
 
 
-def _arguments(workflow: Workflow, given: dict[str, Any], before: object) -> dict[str, Any]:
+def _arguments(calls: Calls, given: dict[str, Any], before: object) -> dict[str, Any]:
     hooks = given.get("event_hooks") or {}
     ours = {**hooks, "request": [*hooks.get("request", ()), before]}
-    return {"base_url": workflow.proxy, "timeout": TIMEOUT, **given, "event_hooks": ours}
+    return {"timeout": TIMEOUT, **given, "base_url": calls.base_url(given.get("base_url")), "event_hooks": ours}
 
 
-def _begin(calls: Calls, request: httpx.Request) -> Call | None:
+def _begin(calls: Calls, request: httpx.Request, *, numbered: bool) -> Call | None:
     try:
         body = request.content
     except httpx.RequestNotRead:
         body = None
-    call = calls.begin(request.method, str(request.url), request.headers, body)
+    call = calls.begin(request.method, str(request.url), request.headers, body, numbered=numbered)
     if call is not None:
         request.headers.update(call.headers)
         request.extensions = {**request.extensions, _OURS: True}
@@ -101,5 +101,6 @@ def _begin(calls: Calls, request: httpx.Request) -> Call | None:
 def _leave_behind(calls: Calls, request: httpx.Request) -> None:
     """What is redirected to somebody else goes there without our fields."""
     if _OURS in request.extensions and not calls.is_ours(str(request.url)):
+        calls.warn_of_others(request.method, str(request.url))
         for name in calls.names:
             request.headers.pop(name, None)

@@ -34,7 +34,7 @@ def checked_step(workflow_id: str, step: str) -> str:
 
 
 def checked_action(action: str) -> str:
-    """What a step does, in words. Raises ValueError where that is no value of a header field."""
+    """What a step does, in words. Raises ValueError where that is no value of a header field, of which there is no encoding."""
     if len(action) > MAX_LENGTH or not _ACTION.fullmatch(action):
         raise ValueError(f"an action is 1 to {MAX_LENGTH} ASCII characters, with spaces inside at most: {action!r}")
     return action
@@ -47,6 +47,6 @@ def spelled(name: str) -> str:
 
 def _check(what: str, name: str) -> None:
     if not isinstance(name, str):
-        raise TypeError(f"{what} is a string, not {type(name).__name__}")
+        raise TypeError(f"{what} is a string, not {type(name).__name__}: give str(...) of it")
     if len(name) > MAX_LENGTH or not _VISIBLE.fullmatch(name):
         raise ValueError(f"{what} is 1 to {MAX_LENGTH} visible ASCII characters, without spaces: {name!r}")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from urllib.parse import urlsplit
 
-from idemproxy.agent.problems import ProxyUnreachableError, raise_for_problem
+from idemproxy.agent.problems import ProxyUnreachableError, is_ours, raise_for_problem
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Pages:
         answer, content = self._answer(method, path, body, fields)
         raise_for_problem(answer.status, answer.headers, content)
         try:
-            match answer.status:
+            match answer.status if is_ours(answer.headers) else None:
                 case 200:
                     return Page(answer.headers["ETag"], json.loads(content))
                 case 204:

@@ -6,36 +6,58 @@ The retries of an adapter (urllib3) are behind it, so that any adapter may be mo
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
+from urllib.parse import urlsplit
 
 import requests
 
-from idemproxy.agent.problems import is_problem
+from idemproxy.agent.calls import TIMEOUT, raises
 from idemproxy.agent.workflow import Workflow
 
 
-def session(workflow: Workflow) -> requests.Session:
-    """A session that numbers its writes to the proxy, and raises an IdemproxyError for the proxy's problem documents."""
-    return _Session(workflow)
+def session(
+    workflow: Workflow, *, base_url: str | None = None, timeout: float | None = TIMEOUT, numbered: bool = True
+) -> requests.Session:
+    """A session that numbers its writes to the proxy, and raises an IdemproxyError for the proxy's problem documents.
+
+    It raises OutcomeUnknownError also for an answer of the API after which nobody knows whether the operation happened. Relative
+    URLs are put behind `base_url`, which is the proxy unless given; `timeout`, in seconds, is that of calls without one. Without
+    `numbered`, for routes with `key: derive`, a write is told its workflow only. Raises ValueError for another's `base_url`.
+    """
+    return _Session(workflow, base_url, timeout, numbered=numbered)
 
 
 class _Session(requests.Session):
-    def __init__(self, workflow: Workflow) -> None:
+    def __init__(self, workflow: Workflow, base_url: str | None, timeout: float | None, *, numbered: bool) -> None:
         super().__init__()
         self._calls = workflow.calls
+        self._base_url = workflow.calls.base_url(base_url)
+        self._timeout = timeout
+        self._numbered = numbered
+
+    def prepare_request(self, request: requests.Request) -> requests.PreparedRequest:
+        match request.url:
+            case str(url) if not urlsplit(url).scheme and not urlsplit(url).netloc:
+                request = copy(request)
+                request.url = f"{self._base_url.rstrip('/')}/{url.lstrip('/')}"
+        return super().prepare_request(request)
 
     def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:  # noqa: ANN401  # the keywords are the session's
-        call = self._calls.begin(request.method or "", request.url or "", _fields(request), _body(request))
+        if kwargs.get("timeout") is None:
+            kwargs["timeout"] = self._timeout
+        url, body = request.url or "", _body(request)
+        call = self._calls.begin(request.method or "", url, _fields(request), body, numbered=self._numbered)
         if call is None:
             return super().send(request, **kwargs)
         request.headers.update(call.headers)
         try:
             response = super().send(request, **kwargs)
-            problem = response.content if is_problem(response.headers) else None
-        except BaseException:
-            call.lost()
+            content = response.content if raises(response.headers) else None
+        except BaseException as failure:
+            call.lost(failure)
             raise
-        call.answered(response.status_code, response.headers, problem)
+        call.answered(response.status_code, response.headers, content, response)
         return response
 
     def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from threading import Lock
 from types import MappingProxyType
 from urllib.parse import quote
 
 from idemproxy.agent.calls import Calls
 from idemproxy.agent.checkpoint import Checkpoint, read_checkpoint
-from idemproxy.agent.names import checked_action, checked_id, checked_step, spelled
+from idemproxy.agent.course import Course
+from idemproxy.agent.names import checked_action, checked_id, spelled
 from idemproxy.agent.pages import Pages, checked_proxy
-from idemproxy.agent.problems import WorkflowUnknownError
+from idemproxy.agent.problems import ProxyUnreachableError, WorkflowUnknownError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,45 +43,45 @@ class Workflow:
         self.spelled_id = spelled(workflow_id)
         self.calls = Calls(self)
         """What the integrations with HTTP clients ask."""
+        self.course = Course(self.id)
+        """What has become of its steps, as far as this object has seen."""
         self._pages = Pages(self.proxy, self.headers, timeout)
         self._path = f"/_idemproxy/workflows/{quote(self.spelled_id, safe='')}"
-        self._lock = Lock()
-        self._position = 0
-        self._given: set[str] = set()
         self._etag: str | None = None
+
+    def __repr__(self) -> str:
+        """Which workflow, and where."""
+        return f"{type(self).__name__}({self.id!r}, proxy={self.proxy!r})"
 
     @property
     def position(self) -> int:
         """The number that was given last; 0 before the first. After `resume`, that of the last step which need not be made."""
-        return self._position
+        return self.course.position
 
     def next_step(self, action: str | None = None) -> dict[str, str]:
         """The header fields of the next write: 1, 2, 3, ... in call order.
 
-        They belong to one operation: take them once, outside of a loop that retries. Raises ValueError.
+        They belong to one operation: take them once, outside of a loop that retries. Raises ValueError, and, of calls that were
+        made with a client of this workflow: WorkflowDivergedError after one with a number was refused as `key-reused`, until
+        `resume`; OutcomeUnknownError while it is unknown whether one with a number happened, until that is known, or `go_on`.
         """
-        with self._lock:
-            number = self._position + 1
-            while str(number) in self._given:
-                number += 1
-            fields = self._fields(str(number), action)
-            self._position = number
-            self._given.add(str(number))
-        return fields
+        named = _named(action)
+        return self._fields(self.course.number(), named)
 
     def named_step(self, name: str, action: str | None = None) -> dict[str, str]:
         """The header fields of the write of this name; of the second one under that name, `name.2`, and so on.
 
         They belong to one operation: take them once, outside of a loop that retries. Raises ValueError.
         """
-        with self._lock:
-            step, count = name, 1
-            while step in self._given:
-                count += 1
-                step = f"{name}.{count}"
-            fields = self._fields(step, action)
-            self._given.add(step)
-        return fields
+        named = _named(action)
+        return self._fields(self.course.name(name), named)
+
+    def go_on(self, step: str) -> None:
+        """Let further numbers be given although it is unknown whether this step happened: for who has found out, or need not.
+
+        The same call again is still this step. Nothing changes where its outcome is not unknown.
+        """
+        self.course.trust(step)
 
     def checkpoint(self) -> Checkpoint | None:
         """How far it has come; None where the proxy knows no such workflow yet.
@@ -92,21 +92,21 @@ class Workflow:
             found = read_checkpoint(self._pages.ask("GET", self._path).value)
         except WorkflowUnknownError:
             return None
+        except (LookupError, TypeError, ValueError) as exc:
+            raise ProxyUnreachableError(f"{self.proxy} is not an idemproxy of this version: it gives another checkpoint") from exc
         self._etag = found.etag
         return found
 
     def resume(self) -> Checkpoint | None:
-        """The checkpoint; numbers then go on behind the steps 1, 2, 3, ... that are completed without a gap.
+        """The checkpoint; numbers then go on behind its `completed_run`.
 
         The next one may have failed, or its outcome may be unknown: it has the same key as before, so that the proxy decides.
+        Whatever was unknown, or refused as `key-reused`, is left behind.
         Names begin anew: a step that is called again by its name is replayed. Without `resume` the numbers begin with 1, and the
         agent that runs from the start gets every finished step replayed.
         """
         found = self.checkpoint()
-        with self._lock:
-            self._position = found.completed_run if found else 0
-            self._given = set()
-        self.calls.forget()
+        self.course = Course(self.id, found.completed_run if found else 0)  # what is still under way belongs to the old one
         return found
 
     def load_memory(self) -> tuple[Any, str] | None:
@@ -138,6 +138,9 @@ class Workflow:
         self._etag = page.etag
         return page.etag or ""
 
-    def _fields(self, step: str, action: str | None) -> dict[str, str]:
-        fields = {"Workflow-Id": self.spelled_id, "Workflow-Step": spelled(checked_step(self.id, step))}
-        return fields if action is None else {**fields, "Workflow-Action": checked_action(action)}
+    def _fields(self, step: str, action: dict[str, str]) -> dict[str, str]:
+        return {"Workflow-Id": self.spelled_id, "Workflow-Step": spelled(step), **action}
+
+
+def _named(action: str | None) -> dict[str, str]:
+    return {} if action is None else {"Workflow-Action": checked_action(action)}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from types import TracebackType
-from typing import Any, Final, Protocol, Self, TypeAlias
+from typing import Any, Final, Protocol, Self
 
 import aiohttp
 import pytest
@@ -51,8 +51,8 @@ def _got(status: int, fields: Mapping[str, str], body: bytes) -> Got:
 class Httpx:
     """The synchronous client."""
 
-    def __init__(self, workflow: Workflow) -> None:
-        self._client = client(workflow, follow_redirects=True)
+    def __init__(self, workflow: Workflow, *, numbered: bool = True) -> None:
+        self._client = client(workflow, numbered=numbered, follow_redirects=True)
 
     def send(self, method: str, url: str, content: dict[str, Any] | None = None, headers: Mapping[str, str] | None = None) -> Got:
         """Send JSON, or nothing, and follow redirects."""
@@ -69,9 +69,9 @@ class Httpx:
 class AsyncHttpx:
     """The asynchronous client."""
 
-    def __init__(self, workflow: Workflow) -> None:
+    def __init__(self, workflow: Workflow, *, numbered: bool = True) -> None:
         self._loop = asyncio.Runner()
-        self._client = async_client(workflow, follow_redirects=True)
+        self._client = async_client(workflow, numbered=numbered, follow_redirects=True)
 
     def send(self, method: str, url: str, content: dict[str, Any] | None = None, headers: Mapping[str, str] | None = None) -> Got:
         """Send JSON, or nothing, and follow redirects."""
@@ -89,14 +89,12 @@ class AsyncHttpx:
 class Requests:
     """A session."""
 
-    def __init__(self, workflow: Workflow) -> None:
-        self.session: requests.Session = idemproxy.agent.requests.session(workflow)
-        self._proxy = workflow.proxy
+    def __init__(self, workflow: Workflow, *, numbered: bool = True) -> None:
+        self.session: requests.Session = idemproxy.agent.requests.session(workflow, numbered=numbered)
 
     def send(self, method: str, url: str, content: dict[str, Any] | None = None, headers: Mapping[str, str] | None = None) -> Got:
         """Send JSON, or nothing, and follow redirects."""
-        whole = self._proxy + url if url.startswith("/") else url
-        answer = self.session.request(method, whole, json=content, headers=headers, timeout=30)
+        answer = self.session.request(method, url, json=content, headers=headers)
         return _got(answer.status_code, answer.headers, answer.content)
 
     def __enter__(self) -> Self:
@@ -109,12 +107,12 @@ class Requests:
 class Aiohttp:
     """A session with the middleware."""
 
-    def __init__(self, workflow: Workflow) -> None:
+    def __init__(self, workflow: Workflow, *, numbered: bool = True) -> None:
         self._loop = asyncio.Runner()
-        self._session = self._loop.run(self._open(workflow))
+        self._session = self._loop.run(self._open(workflow, numbered=numbered))
 
-    async def _open(self, workflow: Workflow) -> aiohttp.ClientSession:
-        return aiohttp.ClientSession(workflow.proxy, middlewares=[middleware(workflow)])
+    async def _open(self, workflow: Workflow, *, numbered: bool) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(workflow.proxy, middlewares=[middleware(workflow, numbered=numbered)])
 
     def send(self, method: str, url: str, content: dict[str, Any] | None = None, headers: Mapping[str, str] | None = None) -> Got:
         """Send JSON, or nothing, and follow redirects."""
@@ -132,7 +130,13 @@ class Aiohttp:
         self._loop.close()
 
 
-Open: TypeAlias = Callable[[Workflow], Driver]
+class Open(Protocol):
+    """How a driver is opened."""
+
+    def __call__(self, workflow: Workflow, *, numbered: bool = True) -> Driver:
+        """With the integration of its library."""
+
+
 DRIVERS: Final = [
     pytest.param(Httpx, id="httpx"),
     pytest.param(AsyncHttpx, id="httpx-async"),

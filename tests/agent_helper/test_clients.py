@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import aiohttp
 import httpx
@@ -12,8 +13,16 @@ import requests
 from requests.adapters import HTTPAdapter
 from urllib3.util.retry import Retry
 
-from idemproxy.agent import BadRequestError, NotSentError, Workflow
-from idemproxy.agent.httpx import client
+from idemproxy.agent import (
+    BadRequestError,
+    NotSentError,
+    OutcomeUnknownError,
+    ProxyUnreachableError,
+    UnprotectedCallWarning,
+    Workflow,
+)
+from idemproxy.agent.httpx import async_client, client
+from idemproxy.agent.requests import session
 from tests.agent_helper.driving import DRIVERS, Answer, Open, Requests, Server, serving
 
 ALL = pytest.mark.parametrize("opened", DRIVERS)
@@ -80,34 +89,54 @@ def test_a_call_that_names_its_operation_itself_takes_no_number(opened: Open, se
 
 @ALL
 def test_calls_to_others_are_left_as_they_are(opened: Open, server: Server, elsewhere: Server, trip: Workflow) -> None:
-    """Another port is another server; another name of loopback is the same."""
+    """Another port is another server, of which a write is warned of once; another name of loopback is the same."""
     with opened(trip) as driver:
+        driver.send("GET", f"{elsewhere.url}/")
+        with pytest.warns(UnprotectedCallWarning, match="a retry acts again"):
+            driver.send("POST", f"{elsewhere.url}/")
         driver.send("POST", f"{elsewhere.url}/")
         driver.send("POST", f"{server.url}/".replace("127.0.0.1", "localhost"))
 
     assert ["1"] == server.steps
-    assert [set()] == [{"workflow-id", "workflow-step", "x-tenant"} & each.fields.keys() for each in elsewhere.got]
+    assert [set()] * 3 == [{"workflow-id", "workflow-step", "x-tenant"} & each.fields.keys() for each in elsewhere.got]
 
 
 @ALL
 def test_a_call_that_got_no_answer_keeps_its_number(opened: Open, server: Server, trip: Workflow) -> None:
-    """The same call again is the same step, another one is the next; once it is answered, the same call is a new step."""
+    """The same call again is the same step, and none with another number leaves before; once answered, it is a new step."""
     server.answers.append(Answer(0))
     with opened(trip) as driver:
         with pytest.raises(LOST):
             driver.send("POST", "/charges", {"amount": 1})
+        with pytest.raises(OutcomeUnknownError, match="no answer came") as held:
+            driver.send("POST", "/charges", {"amount": 1, "note": "the same in other words"})
+        driver.send("POST", "/charges", {"amount": 1})
         driver.send("POST", "/mails", {"to": "ann"})
         driver.send("POST", "/charges", {"amount": 1})
-        driver.send("POST", "/charges", {"amount": 1})
 
-    assert ["1", "2", "1", "3"] == server.steps
+    assert ("1", "unknown", "after_check") == (held.value.step, held.value.executed, held.value.retry)
+    assert ["1", "1", "2", "3"] == server.steps
 
 
 @ALL
-@pytest.mark.parametrize("status", ["refused", "unknown", "in-progress"])
-def test_a_call_that_was_not_carried_out_keeps_its_number(opened: Open, status: str, server: Server, trip: Workflow) -> None:
+def test_an_error_of_somebody_in_between_leaves_the_outcome_unknown(opened: Open, server: Server, trip: Workflow) -> None:
+    """A 504 that does not say whose it is, such as a load balancer's, is given to the caller; no other number leaves then."""
+    server.answers.append(Answer(504, {}))
+    with opened(trip) as driver:
+        got = driver.send("POST", "/charges", {"amount": 1})
+        with pytest.raises(OutcomeUnknownError, match="504 from somebody who is not idemproxy"):
+            driver.send("POST", "/charges", {"amount": 2})
+        trip.go_on("1")
+        driver.send("POST", "/charges", {"amount": 2})
+
+    assert 504 == got.status
+    assert ["1", "2"] == server.steps
+
+
+@ALL
+def test_a_call_that_was_not_carried_out_keeps_its_number(opened: Open, server: Server, trip: Workflow) -> None:
     """After what the upstream has refused, such as a 429, the same call again is the same step: a replay finds it there."""
-    server.answers.append(Answer(429, {"Idempotency-Status": f'{status}; key="00"'}))
+    server.answers.append(Answer(429, {"Idempotency-Status": 'refused; key="00"'}))
     with opened(trip) as driver:
         for _ in range(3):
             driver.send("POST", "/charges", {"amount": 1})
@@ -153,7 +182,7 @@ def test_a_redirect_is_the_same_call(opened: Open, server: Server, trip: Workflo
 def test_nothing_of_ours_follows_a_redirect_to_others(opened: Open, server: Server, elsewhere: Server, trip: Workflow) -> None:
     """Neither the workflow nor the fields of the scope are told to another server."""
     server.answers.append(Answer(307, {"Location": f"{elsewhere.url}/", "Idempotency-Status": "executed"}))
-    with opened(trip) as driver:
+    with opened(trip) as driver, pytest.warns(UnprotectedCallWarning, match="does not go through the proxy"):
         driver.send("POST", "/", {"n": 1})
 
     assert ["1"] == server.steps
@@ -243,3 +272,70 @@ def test_bodies_that_cannot_be_compared_are_new_calls(server: Server, trip: Work
             http.post("/files", content=iter([b"a", b"b"]), headers=fields)
 
     assert ["1", "2", "upload", "upload"] == server.steps
+
+
+@ALL
+def test_an_action_that_no_header_can_carry_is_refused(opened: Open, server: Server, trip: Workflow) -> None:
+    """It is told before anything is sent, and takes no number."""
+    with opened(trip) as driver:
+        with pytest.raises(ValueError, match=r"an action is|ordinal not in range"):
+            driver.send("POST", "/seats", {"seat": 1}, {"Workflow-Action": "Sitz wählen"})
+        driver.send("POST", "/seats", {"seat": 1}, {"Workflow-Action": "choose a seat"})
+
+    assert ["1"] == server.steps
+
+
+@pytest.mark.parametrize("opened", [client, async_client, session])
+@pytest.mark.parametrize("base_url", ["http://127.0.0.1:9", "https://api.example.com/v1", ""])
+def test_a_base_url_that_is_not_the_proxy_is_refused(opened: Callable[..., object], base_url: str, trip: Workflow) -> None:
+    """A client whose calls would go past the proxy is not made."""
+    with pytest.raises(ValueError, match="base_url is at the proxy"):
+        opened(trip, base_url=base_url)
+
+
+def test_a_base_url_of_an_upstream_is_put_before_paths(server: Server, trip: Workflow) -> None:
+    """With several upstreams behind the proxy a client may be one's."""
+    with client(trip, base_url=f"{server.url}/payments") as http, session(trip, base_url=f"{server.url}/payments") as kept:
+        http.post("/charges")
+        kept.post("/charges")
+        kept.post("charges")
+        kept.post(f"{server.url}/mail/messages")
+
+    assert [*["/payments/charges"] * 3, "/mail/messages"] == [each.path for each in server.got]
+    assert ["1", "2", "3", "4"] == server.steps
+
+
+def test_a_session_waits_for_longer_than_the_proxy_takes(server: Server, trip: Workflow) -> None:
+    """130 seconds as with httpx, unless the session, or the call, has another timeout."""
+    seen: list[object] = []
+
+    class Watching(HTTPAdapter):
+        def send(self, *arguments: Any, **kwargs: Any) -> requests.Response:  # noqa: ANN401  # the keywords are the adapter's
+            seen.append(kwargs["timeout"])
+            return super().send(*arguments, **kwargs)
+
+    for kept in (session(trip), session(trip, timeout=7)):
+        with kept:
+            kept.mount("http://", Watching())
+            kept.post("/")
+            kept.post("/", timeout=3)
+
+    with client(trip) as http:
+        assert httpx.Timeout(130) == http.timeout
+    assert [130, 3, 7, 3] == seen
+
+
+@pytest.mark.parametrize("fields", [{}, {"Proxy-Status": "idemproxy"}])
+def test_somebody_who_answers_other_json_is_no_proxy(fields: dict[str, str], server: Server, trip: Workflow) -> None:
+    """A 200 of any server, or of a proxy that has other pages, is told as an exception that can be caught."""
+    server.answers += [Answer(200, fields, body) for body in (b'{"hello": 1}', b"[]", b"null")]
+    for _ in range(3):
+        with pytest.raises(ProxyUnreachableError, match="is not an idemproxy"):
+            trip.checkpoint()
+
+
+def test_what_somebody_else_answers_is_no_memory(server: Server, trip: Workflow) -> None:
+    """JSON that is not said to be the proxy's is not taken for what was saved."""
+    server.answers.append(Answer(200, {"ETag": '"1"'}, b'{"hello": 1}'))
+    with pytest.raises(ProxyUnreachableError, match="is not an idemproxy with this page"):
+        trip.load_memory()

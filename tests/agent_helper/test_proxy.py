@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 import socket
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from threading import Thread
 
 import pytest
@@ -22,37 +20,11 @@ from idemproxy.agent import (
     Workflow,
 )
 from tests.agent_helper.driving import DRIVERS, Httpx, Open
-from tests.processes import DemoApi, Program, demo_api, proxy
+from tests.processes import DemoApi, Program
 from tests.servers import free_port
 
 ALL = pytest.mark.parametrize("opened", DRIVERS)
 TENANT = {"X-Tenant": "ann"}
-
-
-@pytest.fixture(scope="module")
-def api() -> Iterator[DemoApi]:
-    """The sample upstream, which charges again on every call."""
-    with demo_api() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def program(api: DemoApi, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
-    """The proxy before it."""
-    directory: Path = tmp_path_factory.mktemp("proxy")
-    configuration = directory / "idemproxy.yaml"
-    configuration.write_text(
-        f"store: {{url: 'sqlite:///{directory}/records.db'}}\nscope: {{headers: [x-tenant]}}\n"
-        f"upstreams: {{payments: {{url: '{api.url}'}}}}\nroutes: [{{name: all, upstream: payments}}]\n"
-    )
-    with proxy("--config", str(configuration)) as running:
-        yield running
-
-
-@pytest.fixture
-def workflow_id() -> str:
-    """A workflow that nobody has begun."""
-    return f"trip-{uuid.uuid4()}"
 
 
 def _checkpoint(trip: Workflow) -> Checkpoint:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from idemproxy.agent import Checkpoint, Step, Workflow
+from idemproxy.agent import Checkpoint, Step, Workflow, WorkflowDivergedError
+from idemproxy.agent.course import Course
 from idemproxy.core.key import KeyInvalidError, KeyRule
 from idemproxy.core.workflow import find_name
 
@@ -88,9 +90,53 @@ def test_proxies_that_are_no_origin_are_refused(url: str) -> None:
         Workflow("trip-1", proxy=url)
 
 
+def test_a_workflow_shows_which_it_is() -> None:
+    """Its id and its proxy, and no fields of its scope."""
+    trip = Workflow("trip-1", proxy="http://127.0.0.1:8080/", headers={"Authorization": "secret"})
+
+    assert "Workflow('trip-1', proxy='http://127.0.0.1:8080')" == repr(trip)
+
+
+def test_an_id_that_is_no_string_is_refused() -> None:
+    """A UUID is not guessed to be its text, as None is not; the message says what to give."""
+    with pytest.raises(TypeError, match=r"a workflow's id is a string, not UUID: give str\(\.\.\.\) of it"):
+        Workflow(uuid.UUID(int=1))  # type: ignore[arg-type]
+
+
+def test_what_is_under_way_while_a_workflow_diverges_ends_as_ever() -> None:
+    """It has its number already, and may be redirected; nothing takes a further one, and what is resumed knows nothing of it."""
+    course = Course("trip-1")
+    earlier, diverging, later = (course.begin(None) for _ in range(3))
+    course.diverge(diverging)
+    course.begin_given(later)
+    for step in (later, later, diverging):
+        course.end(step)
+    course.close(earlier)
+
+    for refused in (course.number, lambda: course.begin(None), lambda: course.begin_given(later)):
+        with pytest.raises(WorkflowDivergedError) as caught:
+            refused()
+        assert ("2", 0, "no", "after_check") == (
+            caught.value.step, caught.value.status, caught.value.executed, caught.value.retry,
+        )  # fmt: skip
+    assert ("charge", 3) == (course.name("charge"), course.position)
+
+
+def test_a_step_that_another_call_has_ended_is_not_in_doubt() -> None:
+    """Of two calls of one step one got the answer, and the other none: it has happened."""
+    course = Course("trip-1")
+    step = course.begin(None)
+    course.begin_given(step)
+    course.close(step)
+    course.doubt(step, "no answer came")
+
+    assert "2" == course.number()
+
+
 def _step(name: str | None, status: str) -> Step:
+    status, _, phase = status.partition(" ")
     return Step(
-        name, None, status, "completed", 201, {"id": 1}, "json", True, "yes", "never", "00", "api", "api", "t", "t", "t"  # noqa: FBT003  # as it stands there
+        name, None, status, phase or "completed", 201, {"id": 1}, "json", True, "yes", "never", "00", "api", "api", "t", "t", "t"  # noqa: FBT003  # as it stands there
     )  # fmt: skip
 
 
@@ -100,14 +146,21 @@ def _step(name: str | None, status: str) -> Step:
         ([], 0),
         ([("2", "COMPLETED")], 0),
         ([("1", "COMPLETED"), ("charge", "COMPLETED"), (None, "FAILED"), ("2", "COMPLETED")], 2),
-        ([("1", "COMPLETED"), ("2", "FAILED"), ("3", "COMPLETED")], 1),
+        ([("1", "COMPLETED"), ("2", "FAILED"), ("3", "COMPLETED")], 3),
+        ([("1", "FAILED expired"), ("2", "FAILED"), ("3", "UNKNOWN")], 2),
+        ([("1", "COMPLETED"), ("2", "FAILED")], 1),
+        ([("1", "COMPLETED"), ("2", "FAILED"), ("mail", "COMPLETED")], 1),
+        ([("1", "COMPLETED"), ("2", "FAILED absent"), ("3", "COMPLETED")], 1),
         ([("1", "COMPLETED"), ("2", "UNKNOWN")], 1),
         ([("1", "COMPLETED"), ("2", "IN_PROGRESS")], 1),
         ([("1", "COMPLETED"), ("1", "UNKNOWN"), ("2", "COMPLETED")], 0),
     ],
 )
 def test_the_completed_run_ends_at_the_first_gap(steps: list[tuple[str | None, str]], run: int) -> None:
-    """A step that failed, is unknown or under way, or that is not there, ends it; so does one of two operations of one step."""
+    """A step that is unknown, under way, or not there, ends it; so does one of two operations of one step.
+
+    One that failed ends it as well, unless its answer was seen: it is final, and a further number was begun.
+    """
     found = Checkpoint("trip-1", "1", "COMPLETED", tuple(_step(name, status) for name, status in steps), None, None)
 
     assert run == found.completed_run

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from idemproxy.agent import WorkflowDivergedError
 from tests.agents.shop import Shop
 
 if TYPE_CHECKING:
@@ -51,14 +52,17 @@ async def test_a_run_that_is_begun_again_acts_once(shop: Shop, way: str, again: 
 
 @pytest.mark.parametrize(("way", "again"), [("directly", ONCE[:1]), ("through the proxy", [])])
 async def test_a_tool_that_the_model_tries_again_acts_once(shop: Shop, way: str, again: list[tuple[str, int]], key: str) -> None:
-    """The first charge is made, and its answer does not come in time; the model is told so, and calls the tool again."""
+    """The first charge is made, and its answer does not come in time; the model is told so, and calls the tool again.
+
+    The second charge of that turn does not leave, since it may be the first one in other words, and is made by the next turn.
+    """
     from examples.openai_agents_sdk import Scripted, run
 
     shop.api.fault("delay_after=0.8")
 
     await run(shop.urls[way], key, Scripted(), timeout=0.5)
 
-    assert ONCE[:2] + again + ONCE[2:] == shop.kinds(key)
+    assert ONCE[:1] + again + ONCE[1:] == shop.kinds(key)
 
 
 async def test_a_finished_run_is_replayed(shop: Shop, key: str) -> None:
@@ -69,3 +73,28 @@ async def test_a_finished_run_is_replayed(shop: Shop, key: str) -> None:
 
     assert await run(url, key, Scripted()) == await run(url, key, Scripted())
     assert shop.kinds(key) == ONCE
+
+
+async def test_a_run_that_is_another_than_before_ends_without_an_effect(shop: Shop, key: str) -> None:
+    """The model asks for another first charge than on the first run: that and all that follows is refused, and the run ends."""
+    from agents.exceptions import UserError
+    from openai.types.responses import ResponseFunctionToolCall
+
+    from examples.openai_agents_sdk import Scripted, run
+
+    class Rewording(Scripted):
+        async def get_response(self, *told: Any, **also: Any) -> ModelResponse:  # noqa: ANN401  # whatever the SDK asks
+            answer = await super().get_response(*told, **also)
+            for call in answer.output:
+                if isinstance(call, ResponseFunctionToolCall):
+                    call.arguments = call.arguments.replace('"amount": 4200', '"amount": 4300')
+            return answer
+
+    url = shop.urls["through the proxy"]
+    await run(url, key, Scripted())
+
+    with pytest.raises(UserError) as ended:
+        await run(url, key, Rewording())
+
+    assert isinstance(ended.value.__cause__, WorkflowDivergedError)
+    assert ONCE == shop.kinds(key)
