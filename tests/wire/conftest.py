@@ -140,8 +140,13 @@ def shared_proxy(combination: Combination, scripted: Upstream, absent_port: int,
     # A resolver that cannot be reached is as good as one that knows no such name, but tells it later.
     with wired(yaml.safe_load(settings), environment={"RES_OPTIONS": "timeout:1 attempts:1"}) as program:
         yield program
-    complaints = "".join(line for line in program.told if not line.startswith("INFO"))
-    assert "" == complaints, f"whatever was done to it, it had no complaint:\n{complaints}"
+    said = "".join(complaints(program))
+    assert "" == said, f"whatever was done to it, it had no complaint:\n{said}"
+
+
+def complaints(program: Program) -> list[str]:
+    """What a proxy has told that is no plain news; but not that the tests have its store open, too."""
+    return [line for line in program.told if not line.startswith("INFO") and "this one included" not in line]
 
 
 @pytest.fixture(scope="session")
