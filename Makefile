@@ -12,7 +12,7 @@ LOCK := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashe
 	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test wire lint format types check docs chaos kill-matrix failover deploy-tools deploy-check lock bench soak slow bench-store bench-memory clean
+.PHONY: help setup run demo test wire lint format types check docs chaos kill-matrix failover deploy-tools deploy-check lock bench bench-growth bench-publish soak slow bench-store bench-memory clean
 
 help:
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 14
@@ -82,8 +82,16 @@ lock: $(STAMP) ## write requirements/*.txt anew from pyproject.toml, keeping ver
 	$(LOCK) --group build --constraint requirements/dev.txt --output-file requirements/build.txt
 	$(LOCK) --no-deps --group helm --output-file requirements/helm.txt
 
-bench: $(STAMP) ## requests per second and added latency, beside a bare pass-through; QUICK=1 for a short form
+bench: $(STAMP) ## requests per second and added latency, beside what people use today, a table and a picture; QUICK=1 for a short form
 	$(BIN)/python -m bench $(if $(QUICK),--quick)
+
+bench-growth: $(STAMP) ## how cost grows with bodies, routes, stored records and connections: four minutes, a table and a picture
+	$(BIN)/python -m bench.growth
+
+bench-publish: $(STAMP) ## put the results of the last bench and bench-growth into docs/explanation/performance.md
+	mkdir -p docs/explanation/measured
+	cp $(foreach name,latest growth,bench/results/$(name).json bench/results/$(name).svg) docs/explanation/measured/
+	$(BIN)/python -m docs.generate
 
 soak: $(STAMP) ## whether anything grows in ten minutes of mixed traffic, printed as a series; MINUTES=1, STORE=redis, TLS=1
 	$(BIN)/python -m bench.soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(STORE),--store $(STORE)) $(if $(TLS),--tls)

@@ -1,9 +1,12 @@
 """How fast idemproxy is, next to what stands beside it in the same run: `make bench`, or `make bench QUICK=1` for a short form.
 
-Needs Linux (it reads /proc, and waits with epoll). Everything runs on loopback: an upstream that answers every request with
-the same 500 bytes of JSON, a Redis server that keeps nothing on disk, idemproxy as users run it (access log on, to a file),
-and its neighbours, one process each. One server at a time is put under load. The load checks every answer: its status, its
-body byte for byte, and `Idempotency-Status`. One wrong answer ends the run, and so does a server that falls silent.
+Needs Linux (it reads /proc, and waits with epoll). Everything runs on loopback: an upstream that answers every request with the
+same 500 bytes of JSON, a Redis server that keeps nothing on disk, idemproxy as users run it (access log on, to a file), and its
+neighbours, one process each. Peers come from their registries into build/peers on the first run (bench.peers). One server at a
+time is put under load. The load checks every answer: its status, its body byte for byte, and the field by which the server
+tells an executed answer from a replay. One wrong answer ends the run, or, where a peer gave it, that series; a peer that cannot
+be had, does not start or answers wrongly is told by name, with the reason. So does the run end where a server of ours falls
+silent.
 
 How to read the table. A row is a series: a server, what was asked of it, and over how many connections, each of which sends
 its next request when its last one is answered.
@@ -13,7 +16,8 @@ its next request when its last one is answered.
     req/s     median of the rounds; range: the slowest and the fastest of them
     p50, p99  milliseconds from before a request is written until its answer is read, medians of the rounds
     +p50      p50 less that of the same request sent directly to the upstream over as many connections: what the server adds.
-              Over many connections that is mostly the queue in front of one busy core; 1 connection shows the way itself
+              Over many connections that is mostly the queue in front of one busy core; 1 connection shows the way itself.
+              +p99 likewise
     CPU µs    processor time of the server's process for each request, user and system, all its threads; not the store's
     server %  how busy the server's process was: near 100 where the server is the limit. A store that flushes to disk, or a
               machine that others use too, keeps it lower
@@ -29,14 +33,22 @@ the ratio of processor times, given beside each, is the steadier one. Only ratio
 
     direct         the upstream itself
     passthrough    aiohttp's server and aiohttp's ClientSession, tuned, without idempotency: what one writes in an afternoon
-    nginx          proxy_pass, without idempotency: the limit; skipped where nginx is not installed
+    nginx          proxy_pass, without idempotency: the limit
     redis, sqlite  idemproxy on that store
     naive-sqlite   idemproxy on SQLite with one transaction for each operation
+    nginx-lua      nginx with Lua and Redis: idempotency as an infrastructure engineer writes it by hand
+    idemkit, asgi-idempotency-header, fastapi-idempotency-key
+                   FastAPI on uvicorn behind that middleware on Redis, passing on by aiohttp's client
+    express        Express behind express-idempotency on Redis; fastify: Fastify with @node-idempotency
 
-Modules: command (the order of things), lineup (servers, series and ratios: the place to add one), stage (starts and ends
-programs), measure (rounds and medians), load (the generator, a process of its own), report (table and JSON); upstream,
-passthrough and naive_sqlite are servers; wire has the bytes, machine knows cores and clocks, loop the event loop.
+`--quick` measures only what the ratios need, in short rounds.
 
-Other questions are asked apart: `python -m bench.loop_delay`, how long large bodies hold up everybody else; `make bench-store`
-(store_operations, store_contenders), what the stores do without a proxy; `make bench-memory`, what a record costs Redis.
+Modules: command (the order of things), lineup (servers, series and ratios: the place to add one), ours and peers (how servers
+are started), stage (starts and ends programs), measure (rounds, medians and ratios), load (the generator, a process of its
+own), report (table and JSON), picture (bars) and svg; upstream, passthrough and naive_sqlite are servers; wire has the bytes,
+machine knows cores and clocks, loop the event loop.
+
+Other questions are asked apart: `make bench-growth`, how cost grows (bench.growth); `python -m bench.loop_delay`, how long
+large bodies hold up everybody else; `make bench-store` (store_operations, store_contenders), what the stores do without a
+proxy; `make bench-memory`, what a record costs Redis.
 """

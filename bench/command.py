@@ -7,17 +7,19 @@ import json
 import sys
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from bench.lineup import RATIOS, SERVERS, Series, Standing, chosen
+from bench.lineup import RATIOS, SERVERS, Series, Server, chosen, needed
 from bench.load import Figures
 from bench.machine import Cores
 from bench.measure import Cell, Effort, FailedError, compared, measure, row
+from bench.picture import bars
 from bench.report import document, ratio_lines, table, warnings
-from bench.stage import MissingError, NotStartedError, Stage
+from bench.stage import MissingError, NotStartedError, Stage, Standing
 
 _ROOT: Final = Path(__file__).parents[1]
 _LATEST: Final = _ROOT / "bench" / "results" / "latest.json"
@@ -25,7 +27,7 @@ _SCRATCH: Final = _ROOT / "build"
 """Not /tmp, which may be memory, where SQLite's flushes would cost nothing."""
 
 _FULL: Final = Effort(rounds=3, connections=(1, 16, 64), warm_up=0.5, seconds=2.0)
-_QUICK: Final = Effort(rounds=3, connections=(1, 64), warm_up=0.1, seconds=0.3)
+_QUICK: Final = Effort(rounds=3, connections=(1, 64), warm_up=0.1, seconds=0.25)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,12 +35,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m bench", description="idemproxy beside its neighbours: see bench/__init__.py."
     )
-    parser.add_argument("--quick", action="store_true", help="short rounds at 1 and 64 connections, under 50 s in all")
+    parser.add_argument("--quick", action="store_true", help="short rounds, and only what the ratios need: under 50 s")
     parser.add_argument(
         "--only", action="append", default=[], metavar="NAME", help="a server, a work, or SERVER/WORK; repeatable"
     )
     parser.add_argument("--rounds", type=int, metavar="N", help="how often all is measured (default: 3)")
-    parser.add_argument("--output", type=Path, default=_LATEST, metavar="FILE", help="default: bench/results/latest.json")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=_LATEST,
+        metavar="FILE",
+        help="default: bench/results/latest.json; the picture is put beside it",
+    )
     parsed = parser.parse_args(arguments)
     try:
         wanted = chosen(parsed.only)
@@ -48,48 +56,71 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--rounds must be at least 1")
     if not sys.platform.startswith("linux"):
         parser.error("it reads /proc, so it needs Linux")
-    effort = _QUICK if parsed.quick else _FULL
+    usual = _QUICK if parsed.quick else _FULL
+    effort = Effort(parsed.rounds or usual.rounds, usual.connections, usual.warm_up, usual.seconds)
+    cells = [(series, connections) for connections in effort.connections for series in wanted]
+    if parsed.quick and not parsed.only:
+        cells = [(series, connections) for series, connections in cells if needed(series, connections, effort.connections)]
     try:
-        _run(Effort(parsed.rounds or effort.rounds, effort.connections, effort.warm_up, effort.seconds), wanted, parsed.output)
+        _run(effort, cells, parsed.output)
     except (FailedError, NotStartedError) as exc:
         sys.stderr.write(f"bench: {exc}\n")
         return 1
     return 0
 
 
-def _run(effort: Effort, wanted: list[Series], output: Path) -> None:
+def _run(effort: Effort, cells: list[Cell], output: Path) -> None:
     cores = Cores.of_this_machine()
     _SCRATCH.mkdir(exist_ok=True)
+    asked = {series for series, _ in cells}
+    servers = [server for server in SERVERS if any(series.server == server.name for series in asked)]
+    skipped = _fetch(servers)
     with tempfile.TemporaryDirectory(prefix="bench-", dir=_SCRATCH) as directory, closing(Stage(Path(directory), cores)) as stage:
-        standing, skipped = _start(stage, wanted)
-        found = measure(effort, standing, cores, _Progress(effort, len(standing)))
-    _show(effort, cores, found, skipped, output)
+        standing = _start(stage, servers, skipped)
+        present = [cell for cell in cells if cell[0] in standing]
+        found, failed = measure(effort, present, standing, cores, _Progress(effort.rounds * len(present), effort.rounds))
+    _show(effort, cores, found, skipped | failed, servers, output)
 
 
-def _start(stage: Stage, wanted: list[Series]) -> tuple[dict[Series, Standing], dict[str, str]]:
-    """The wanted series with their servers, and the servers that this machine cannot run, with the reason."""
-    standing: dict[Series, Standing] = {}
-    skipped: dict[str, str] = {}
-    for server in SERVERS:
-        mine = [series for series in wanted if series.server == server.name]
-        if not mine:
+def _fetch(servers: Sequence[Server]) -> dict[str, str]:
+    """Install the peers, all at once; those that cannot be had, with the reason."""
+    with ThreadPoolExecutor() as pool:
+        reasons = pool.map(_fetched, servers)
+        return {server.name: reason for server, reason in zip(servers, reasons, strict=True) if reason}
+
+
+def _fetched(server: Server) -> str | None:
+    try:
+        if server.fetch is not None:
+            server.fetch()
+    except MissingError as exc:
+        return str(exc)
+    return None
+
+
+def _start(stage: Stage, servers: Sequence[Server], skipped: dict[str, str]) -> dict[Series, tuple[Server, Standing]]:
+    """Each series with its server; a peer that does not start, or lacks something, is added to `skipped` with the reason."""
+    standing: dict[Series, tuple[Server, Standing]] = {}
+    for server in servers:
+        if server.name in skipped:
             continue
         try:
             started = server.start(stage)
-        except MissingError as exc:
+        except (MissingError, NotStartedError) as exc:
+            if not server.is_peer and isinstance(exc, NotStartedError):
+                raise
             skipped[server.name] = str(exc)
-            print(f"skipped: {server.name}: {exc}")
         else:
-            standing |= dict.fromkeys(mine, started)
-    return standing, skipped
+            standing |= {Series(server.name, work): (server, started) for work in server.works}
+    return standing
 
 
 class _Progress:
     """One line on standard error that is written over, while a person watches."""
 
-    def __init__(self, effort: Effort, series: int) -> None:
-        self._total = effort.rounds * len(effort.connections) * series
-        self._rounds = effort.rounds
+    def __init__(self, total: int, rounds: int) -> None:
+        self._total = total
+        self._rounds = rounds
         self._done = 0
 
     def __call__(self, number: int, cell: Cell) -> None:
@@ -101,13 +132,24 @@ class _Progress:
             sys.stderr.flush()
 
 
-def _show(effort: Effort, cores: Cores, found: dict[Cell, list[Figures]], skipped: dict[str, str], output: Path) -> None:
+def _show(
+    effort: Effort,
+    cores: Cores,
+    found: dict[Cell, list[Figures]],
+    skipped: dict[str, str],
+    servers: Sequence[Server],
+    output: Path,
+) -> None:
     rows = {cell: row(cell, rounds, cores) for cell, rounds in found.items()}
     against = compared(rows, RATIOS)
     print(f"\n{table(rows)}\n\n{ratio_lines(against)}\n")
+    for name, reason in skipped.items():
+        print(f"not measured: {name}: {reason}")
     for warning in warnings(rows):
         print(f"note: {warning}")
     finished = datetime.now(UTC).isoformat(timespec="seconds")
     output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(json.dumps(document(effort, cores, rows, against, skipped, finished), indent=2) + "\n")
-    print(f"written: {output}")
+    results = document(effort, cores, rows, against, skipped, servers, finished)
+    output.write_text(json.dumps(results, indent=2) + "\n")
+    output.with_suffix(".svg").write_text(bars(rows))
+    print(f"written: {output}, {output.with_suffix('.svg').name}")

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
-from bench.load import Work
-from bench.stage import Stage, answers_ok, found_in_path, free_port, listens
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """A server that runs: its port, its process, and the processes that work for it."""
-
-    port: int
-    pid: int
-    support: tuple[int, ...]
+from bench import ours
+from bench.load import OURS, Signs, Work
+from bench.peers import nginx, node, python
+from bench.stage import Stage, Standing, free_port, listens
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server under test. `start` raises MissingError when this machine lacks something."""
+    """A server under test. `start` and `fetch` raise MissingError when this machine lacks something.
+
+    `about`: what it is, with its version, for the results. `fetch`: installs a peer, where that is needed. `signs`: by which an
+    executed answer and a replay are told apart. A peer that fails is reported; one of ours that fails ends the run.
+    """
 
     name: str
     works: tuple[Work, ...]
     start: Callable[[Stage], Standing]
+    about: str
+    fetch: Callable[[], object] | None = None
+    signs: Signs = OURS
+    is_peer: bool = True
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -46,12 +48,27 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """Requests per second of one series by those of another, at the most connections measured; `target` is the least wanted."""
+    """One series by another: requests per second at the most connections or, if `of_added_p50`, the added p50 at the fewest.
+
+    `against`: the best that was measured of these. `floor` must be reached and `aim` is aimed at, where there is a target; for
+    latencies they are the most that is wanted, else the least.
+    """
 
     name: str
     of: Series
-    against: Series
-    target: float | None = None
+    against: tuple[Series, ...]
+    floor: float | None = None
+    aim: float | None = None
+    of_added_p50: bool = False
+
+    @property
+    def involved(self) -> frozenset[Series]:
+        """Every series that it is made of."""
+        return frozenset((self.of, *self.against, *((self.of.direct,) if self.of_added_p50 else ())))
+
+    def reaches(self, value: float, mark: float) -> bool:
+        """Whether a value is as good as a mark."""
+        return value <= mark if self.of_added_p50 else value >= mark
 
 
 def _direct(stage: Stage) -> Standing:
@@ -66,77 +83,49 @@ def _passthrough(stage: Stage) -> Standing:
     return Standing(port, pid, (upstream_pid,))
 
 
-_NGINX: Final = """
-daemon off; master_process off; pid nginx.pid; error_log stderr warn;
-events {{ worker_connections 4096; }}
-http {{
-    access_log off; keepalive_requests 1000000000;
-    client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi; scgi_temp_path scgi;
-    upstream behind {{ server 127.0.0.1:{upstream}; keepalive 256; keepalive_requests 1000000000; }}
-    server {{
-        listen 127.0.0.1:{port} backlog=1024;
-        location / {{ proxy_pass http://behind; proxy_http_version 1.1; proxy_set_header Connection ""; }}
-    }}
-}}
-"""
+def _behind(middleware: str, signs: Signs) -> Server:
+    """FastAPI behind a middleware; `middleware` as a requirement with its version."""
+    name, _, version = middleware.partition("==")
+    about = f"FastAPI on uvicorn behind {name} {version} on Redis, passing on by aiohttp"
+    fetch = partial(python.fetch, middleware)
+    return Server(name, ("first", "replay"), python.behind(middleware), about, fetch, signs)
 
 
-def _nginx(stage: Stage) -> Standing:
-    program = found_in_path("nginx")
-    port, (upstream, upstream_pid) = free_port(), stage.upstream
-    configuration = stage.directory / "nginx.conf"
-    configuration.write_text(_NGINX.format(upstream=upstream, port=port))
-    words = [program, "-p", str(stage.directory), "-c", str(configuration), "-e", "stderr"]
-    return Standing(port, stage.start("nginx", words, stage.cores.server, lambda: listens(port)), (upstream_pid,))
-
-
-def _on_redis(stage: Stage) -> Standing:
-    store, store_pid = stage.redis
-    return _idemproxy(stage, "redis", f"redis://127.0.0.1:{store}/0", store_pid)
-
-
-def _on_sqlite(stage: Stage) -> Standing:
-    return _idemproxy(stage, "sqlite", f"sqlite:///{stage.directory / 'sqlite.db'}")
-
-
-def _on_naive_sqlite(stage: Stage) -> Standing:
-    return _idemproxy(stage, "naive-sqlite", f"sqlite:///{stage.directory / 'naive-sqlite.db'}", module="bench.naive_sqlite")
-
-
-def _idemproxy(stage: Stage, name: str, store: str, *support: int, module: str = "idemproxy") -> Standing:
-    """As users run it: the access log is on, and standard output leads to a file."""
-    port, admin, (upstream, upstream_pid) = free_port(), free_port(), stage.upstream
-    addresses = (
-        "--listen",
-        f"127.0.0.1:{port}",
-        "--admin-listen",
-        f"127.0.0.1:{admin}",
-        "--upstream",
-        f"http://127.0.0.1:{upstream}",
-    )
-    pid = stage.start_python(
-        name, module, "run", *addresses, "--store", store, "--access-log", "on",
-        cores=stage.cores.server, is_ready=lambda: answers_ok(f"http://127.0.0.1:{admin}/readyz"),
-    )  # fmt: skip
-    return Standing(port, pid, (upstream_pid, *support))
-
+_LUA: Final = "nginx with Lua and Redis: hash, lock, compare, store, replay (bench/peers/idempotency.lua)"
+_EXPRESS: Final = "Express behind express-idempotency 1.0.6 on Redis, passing on by undici"
+_FASTIFY: Final = "Fastify with @node-idempotency 1.0.11 on Redis, passing on by undici"
 
 SERVERS: Final = (
-    Server("direct", ("write", "read"), _direct),
-    Server("passthrough", ("write", "read"), _passthrough),
-    Server("nginx", ("write", "read"), _nginx),
-    Server("redis", ("first", "replay", "read"), _on_redis),
-    Server("sqlite", ("first", "replay"), _on_sqlite),
-    Server("naive-sqlite", ("first",), _on_naive_sqlite),
+    Server("direct", ("write", "read"), _direct, "the upstream itself", is_peer=False),
+    Server("passthrough", ("write", "read"), _passthrough, "aiohttp's server and client, tuned, no idempotency", is_peer=False),
+    Server("nginx", ("write", "read"), nginx.plain, "nginx proxy_pass, no idempotency: the limit"),
+    Server("redis", ("first", "replay", "read"), ours.on_redis, "idemproxy on Redis", is_peer=False),
+    Server("sqlite", ("first", "replay"), ours.on_sqlite, "idemproxy on SQLite", is_peer=False),
+    Server("naive-sqlite", ("first",), ours.on_naive_sqlite, "idemproxy on SQLite, one transaction an operation", is_peer=False),
+    Server("nginx-lua", ("first", "replay"), nginx.with_lua, _LUA, nginx.fetch),
+    _behind("idemkit==1.0.2", Signs("", "idempotency-replayed: true")),
+    _behind("asgi-idempotency-header==0.2.0", Signs("", "idempotent-replayed: true")),
+    _behind("fastapi-idempotency-key==0.1.1", Signs("", "idempotency-replayed: true")),
+    Server("express", ("first", "replay"), node.express, _EXPRESS, node.fetch_express, Signs("x-executed: yes", "")),
+    Server("fastify", ("first", "replay"), node.fastify, _FASTIFY, node.fetch_fastify, Signs("", "idempotent-replayed: true")),
 )
 ALL: Final = tuple(Series(server.name, work) for server in SERVERS for work in server.works)
 
+_FIRST: Final = Series("redis", "first")
+_LUA_FIRST: Final = (Series("nginx-lua", "first"),)
+_PYTHON_PEERS: Final = ("idemkit", "asgi-idempotency-header")
+"""Those that replay: on Redis fastapi-idempotency-key 0.1.1 stores no fingerprint with an answer, and refuses every retry (422)."""
+_NODE_PEERS: Final = ("express", "fastify")
+
 RATIOS: Final = (
-    Ratio("first_vs_passthrough", Series("redis", "first"), Series("passthrough", "write"), 2.0),
-    Ratio("first_sqlite_vs_passthrough", Series("sqlite", "first"), Series("passthrough", "write")),
-    Ratio("replay_vs_passthrough", Series("redis", "replay"), Series("passthrough", "write")),
-    Ratio("read_vs_passthrough", Series("redis", "read"), Series("passthrough", "read"), 1.5),
-    Ratio("sqlite_first_vs_naive", Series("sqlite", "first"), Series("naive-sqlite", "first"), 4.0),
+    Ratio("first_vs_nginx_lua", _FIRST, _LUA_FIRST, 0.7, 1.2),
+    Ratio("replay_vs_nginx_lua", Series("redis", "replay"), (Series("nginx-lua", "replay"),), 0.6, 1.4),
+    Ratio("first_vs_passthrough", _FIRST, (Series("passthrough", "write"),), 2.0, 4.0),
+    Ratio("first_vs_python_peer", _FIRST, tuple(Series(name, "first") for name in _PYTHON_PEERS), 7.0, 12.0),
+    Ratio("first_vs_node_peer", _FIRST, tuple(Series(name, "first") for name in _NODE_PEERS)),
+    Ratio("p50_added_vs_nginx_lua", _FIRST, _LUA_FIRST, 2.0, 1.3, of_added_p50=True),
+    Ratio("sqlite_first_vs_naive", Series("sqlite", "first"), (Series("naive-sqlite", "first"),), 4.0, 6.0),
+    Ratio("read_vs_passthrough", Series("redis", "read"), (Series("passthrough", "read"),), 1.5, 4.0),
 )
 
 
@@ -154,3 +143,9 @@ def _named(pattern: str) -> list[Series]:
     if not found:
         raise ValueError(f"no series is named {pattern!r}; there are {', '.join(map(str, ALL))}, and each half of these names")
     return found
+
+
+def needed(series: Series, connections: int, of: Iterable[int]) -> bool:
+    """Whether a ratio needs this cell, where `of` are all numbers of connections."""
+    marks = {False: max(of), True: min(of)}
+    return any(series in ratio.involved and connections == marks[ratio.of_added_p50] for ratio in RATIOS)

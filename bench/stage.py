@@ -10,8 +10,9 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Final
@@ -23,6 +24,15 @@ from bench.machine import Cores, on
 
 START_SECONDS: Final = 15.0
 STOP_SECONDS: Final = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A server that runs: its port, its process, and the processes that work for it."""
+
+    port: int
+    pid: int
+    support: tuple[int, ...]
 
 
 class MissingError(Exception):
@@ -41,22 +51,36 @@ class Stage:
         self.cores = cores
         self._running: list[tuple[str, subprocess.Popen[bytes]]] = []
 
-    def start(self, name: str, words: list[str], cores: frozenset[int], is_ready: Callable[[], bool]) -> int:
-        """Start a program and return its process id when it is ready. Its output goes to NAME.out, its complaints to NAME.err."""
+    def start(
+        self,
+        name: str,
+        words: list[str],
+        cores: frozenset[int],
+        is_ready: Callable[[], bool],
+        environment: Mapping[str, str] | None = None,
+        patience: float = START_SECONDS,
+    ) -> int:
+        """Start a program and return its process id when it is ready. Its output goes to NAME.out, its complaints to NAME.err.
+
+        `environment` is added to this process's own; `patience` in seconds. Raises NotStartedError.
+        """
         complaints = self.directory / f"{name}.err"
+        surroundings = {**os.environ, **(environment or {})}
         with (self.directory / f"{name}.out").open("wb") as out, complaints.open("wb") as err, on(cores):
-            process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+            process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=surroundings)
         self._running.append((name, process))
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + patience
         while not is_ready():
             if process.poll() is not None or time.monotonic() > deadline:
                 raise NotStartedError(f"{name} did not start:\n{complaints.read_text('utf-8', 'replace')}")
             time.sleep(0.01)
         return process.pid
 
-    def start_python(self, name: str, *words: str, cores: frozenset[int], is_ready: Callable[[], bool]) -> int:
+    def start_python(
+        self, name: str, *words: str, cores: frozenset[int], is_ready: Callable[[], bool], patience: float = START_SECONDS
+    ) -> int:
         """As `start`, a module with its arguments under this interpreter."""
-        return self.start(name, [sys.executable, "-m", *words], cores, is_ready)
+        return self.start(name, [sys.executable, "-m", *words], cores, is_ready, patience=patience)
 
     @cached_property
     def upstream(self) -> tuple[int, int]:
@@ -84,21 +108,31 @@ class Stage:
         words = [_redis_binary(), *options]
         return port, self.start(name, words, self.cores.support, lambda: answers(port))
 
+    def end(self, pid: int) -> None:
+        """End one program, and wait until it has."""
+        (running,) = [entry for entry in self._running if entry[1].pid == pid]
+        _end([running[1]])
+        self._running.remove(running)
+
     def close(self) -> None:
         """End every program, the latest first, as a service manager does."""
-        for _, process in reversed(self._running):
-            process.send_signal(signal.SIGTERM)
-        for _, process in reversed(self._running):
-            try:
-                process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        _end([process for _, process in reversed(self._running)])
         self._running.clear()
 
     def last_words(self, name: str) -> str:
         """The end of what a program wrote to standard error."""
         return (self.directory / f"{name}.err").read_text("utf-8", "replace")[-2000:]
+
+
+def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    for process in processes:
+        process.send_signal(signal.SIGTERM)
+    for process in processes:
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def free_port() -> int:

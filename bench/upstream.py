@@ -19,24 +19,34 @@ class Upstream(asyncio.Protocol):
     def __init__(self) -> None:
         self._transport = cast("asyncio.Transport", None)
         self._unread = b""
+        self._to_skip = 0
+        """Bytes of a body that are still to come."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport."""
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Answer each request that is whole."""
-        self._unread += data
-        while (head_end := self._unread.find(b"\r\n\r\n")) >= 0:
-            length = _LENGTH.search(self._unread, 0, head_end + 2)
-            if length is None and not self._unread.startswith(b"GET "):
+        """Answer each request that is whole; of bodies only the length is looked at."""
+        if self._to_skip > len(data):
+            self._to_skip -= len(data)
+            return
+        if self._to_skip:
+            data, self._to_skip = data[self._to_skip :], 0
+            self._transport.write(ANSWER)
+        unread = self._unread + data if self._unread else data
+        while (head_end := unread.find(b"\r\n\r\n")) >= 0:
+            length = _LENGTH.search(unread, 0, head_end + 2)
+            if length is None and not unread.startswith(b"GET "):
                 self._transport.abort()
                 return
             end = head_end + 4 + (int(length[1]) if length else 0)
-            if len(self._unread) < end:
-                return
-            self._unread = self._unread[end:]
+            if len(unread) < end:
+                self._to_skip, unread = end - len(unread), b""
+                break
+            unread = unread[end:]
             self._transport.write(ANSWER)
+        self._unread = unread
 
 
 async def _serve(port: int) -> None:

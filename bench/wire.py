@@ -17,9 +17,8 @@ def _padded(start: bytes, size: int) -> bytes:
 REQUEST_BODY: Final = _padded(
     b'{"amount": 4200, "currency": "eur", "capture": true, "lines": [1, 2, 3], "note": "', REQUEST_BYTES
 )
-ANSWER_BODY: Final = _padded(
-    b'{"id": "ch_1", "amount": 4200, "currency": "eur", "status": "succeeded", "receipt": "', ANSWER_BYTES
-)
+# Without white space: a server that parses what it stores and writes it anew then gives the same bytes.
+ANSWER_BODY: Final = _padded(b'{"id":"ch_1","amount":4200,"currency":"eur","status":"succeeded","receipt":"', ANSWER_BYTES)
 ANSWER: Final = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (ANSWER_BYTES, ANSWER_BODY)
 
 _FIELDS: Final = (

@@ -46,6 +46,10 @@ def run(parsed: argparse.Namespace) -> int:
     configuration = _configuration(parsed)
     if configuration is None:
         return WRONG
+    if configuration.settings.workers > 1:
+        from idemproxy import workers  # noqa: PLC0415 - as below
+
+        return workers.run(configuration.settings)
     from idemproxy import lifecycle  # noqa: PLC0415 - this is what is heavy
 
     return lifecycle.run(configuration.settings)
@@ -207,6 +211,7 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--admin-token-file", metavar="FILE", help=about)
     about = "where completions wait that the store could not take (default: idemproxy-spool)"
     parser.add_argument("--spool", metavar="DIRECTORY", help=about)
+    parser.add_argument("--workers", metavar="N", help="processes that serve clients; at most one for each core (default: 1)")
     parser.add_argument("--access-log", metavar="on|off", help="one JSON line for each request on standard output (default: on)")
     about = "the lines on standard error: words, or one JSON object each (default: text)"
     parser.add_argument("--log-format", metavar="text|json", help=about)
@@ -306,12 +311,18 @@ def _demo_api(arguments: list[str]) -> int:
 
 def _demo(arguments: list[str]) -> int:
     """Show an agent that is killed, with programs of its own."""
-    from idemproxy.demo import show  # noqa: PLC0415 - one command needs it
+    from idemproxy.demo import show, timeline  # noqa: PLC0415 - one command needs it
 
     parser = argparse.ArgumentParser(prog="idemproxy demo", description=show.ABOUT)
     show.add_arguments(parser)
     try:
-        return show.main(parser.parse_args(arguments))
+        parsed = parser.parse_args(arguments)
+        if sys.stdout is None:
+            sys.stderr.write("standard output is closed: there is nowhere to show it\n")
+            return FAILED
+        return show.main(parsed)
+    except timeline.OutputLostError as lost:
+        return output_lost(lost.failure)
     except KeyboardInterrupt:
         return FAILED
 

@@ -11,7 +11,6 @@ import contextlib
 import logging
 import os
 import secrets
-import signal
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
@@ -21,11 +20,14 @@ from idemproxy.admin.access import Access
 from idemproxy.admin.app import admin_server
 from idemproxy.admin.health import Check, Health
 from idemproxy.admin.records import Records
+from idemproxy.admin.sight import Alone, Sight
+from idemproxy.board import Seat
 from idemproxy.config.certificates import CertificateError, client_context
 from idemproxy.config.settings import Address, Settings
 from idemproxy.core.record import MICROSECONDS, Identity
 from idemproxy.core.transition import Doubt, Hold
-from idemproxy.listening import NotListeningError, ShownCertificate, listen
+from idemproxy.crew import Crew
+from idemproxy.listening import NotListeningError, ShownCertificate, listen, listen_on
 from idemproxy.observe.access_log import AccessLog, Outlet
 from idemproxy.observe.log import Lines, take_over_standard_error
 from idemproxy.observe.metrics import Metrics
@@ -36,6 +38,7 @@ from idemproxy.proxy.listener import Listener
 from idemproxy.proxy.orphans import Owner, keep_adopting
 from idemproxy.proxy.pool import Pool
 from idemproxy.proxy.settler import Settler
+from idemproxy.signals import Signals
 from idemproxy.store.base import Store, StoreError
 from idemproxy.store.choice import open_store, store_name
 from idemproxy.store.inspection import Inspection
@@ -57,15 +60,16 @@ class NotStartedError(Exception):
     """What a run needs cannot be had; the message says what, and what to do."""
 
 
-def run(settings: Settings) -> int:
-    """Serve until a signal comes; the exit code."""
-    _open_standard_streams()
-    outlet = Outlet(2)
-    logging.basicConfig(level=logging.INFO, handlers=[Lines(outlet, as_json=settings.log_format == "json")], force=True)
+def run(settings: Settings, seat: Seat | None = None) -> int:
+    """Serve until a signal comes, as one of several workers where there is a seat; the exit code."""
+    open_standard_streams()
+    outlet = Outlet(2, is_shared=seat is not None)
+    lines = Lines(outlet, as_json=settings.log_format == "json", of="" if seat is None else seat.name)
+    logging.basicConfig(level=logging.INFO, handlers=[lines], force=True)
     take_over_standard_error()
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            return runner.run(_serve(settings))
+            return runner.run(_serve(settings, seat))
     except (NotStartedError, NotListeningError, StoreError) as exc:
         _log.error("%s", exc)
         return EXIT_NOT_STARTED
@@ -73,7 +77,7 @@ def run(settings: Settings) -> int:
         outlet.close(1.0)
 
 
-def _open_standard_streams() -> None:
+def open_standard_streams() -> None:
     """Let no socket become one of the three standard streams: uvloop ends the process over that, and others write to it."""
     for descriptor in range(3):
         try:
@@ -82,16 +86,16 @@ def _open_standard_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # the lowest free number is this one
 
 
-async def _serve(settings: Settings) -> int:
+async def _serve(settings: Settings, seat: Seat | None) -> int:
     loop = asyncio.get_running_loop()
     certificate, contexts = _certificates(settings)
     store = open_store(settings.store)
-    metrics = Metrics([route.name for route in settings.routes], store.name)
-    signals = _Signals(loop, certificate, metrics)
+    metrics = metrics_of(settings, store) if seat is None else seat.metrics
+    signals = Signals(loop, certificate, metrics, None if seat is None else seat.orders)
     async with contextlib.AsyncExitStack() as stack:
         measured, inspection = await _open(store, settings.store.accepted_risks, metrics, stack)
         spool = await _open_spool(settings, stack)
-        observe = await stack.enter_async_context(_observers(settings, metrics, loop))
+        observe = await stack.enter_async_context(_observers(settings, metrics, loop, is_shared=seat is not None))
         settler = Settler(measured, spool, metrics, loop)
         stack.push_async_callback(settler.close)
         leases = Leases(measured, loop, min(route.policy.lease for route in settings.routes) / 3, metrics)
@@ -111,14 +115,14 @@ async def _serve(settings: Settings) -> int:
         stack.push_async_callback(listener.digesting.close)
 
         health = Health({"store": _store_check(measured, inspection), "spool": _spool_check(spool, settler)})
-        policies = {route.name: route.policy for route in settings.routes}
-        records = Records(measured, policies, Access(settings.admin_token))
-        admin = await stack.enter_async_context(admin_server(metrics, health, records))
-        admin_sockets = await listen(admin, settings.admin, "admin", "admin-listen")
-        stack.callback(admin_sockets.close)
-        server = await listen(listener.server, settings.listen, "listening", "listen", certificate)
+        crew = None if seat is None else Crew(seat, health)
+        await _listen_for_operators(settings, crew or Alone(metrics, health), measured, seat, stack)
+        server = await listen(listener.server, settings.listen, "listening", "listen", certificate, is_shared=seat is not None)
         stack.callback(server.close)
-        _tell(settings)
+        if crew is None:
+            tell_settings(settings)
+        else:
+            await stack.enter_async_context(crew)
         health.started = True
 
         await signals.first()
@@ -142,11 +146,28 @@ async def _serve(settings: Settings) -> int:
     return EXIT_DRAINED
 
 
+async def _listen_for_operators(
+    settings: Settings, sight: Sight, store: Store, seat: Seat | None, stack: contextlib.AsyncExitStack
+) -> None:
+    policies = {route.name: route.policy for route in settings.routes}
+    records = Records(store, policies, Access(settings.admin_token))
+    protocols = await stack.enter_async_context(admin_server(sight, records))
+    if seat is None:
+        servers = [await listen(protocols, settings.admin, "admin", "admin-listen")]
+    else:
+        servers = await listen_on(protocols, seat.admin)
+    for server in servers:
+        stack.callback(server.close)
+
+
+def metrics_of(settings: Settings, store: Store) -> Metrics:
+    """Every series of a run with these settings, at 0."""
+    return Metrics([route.name for route in settings.routes], store.name)
+
+
 def _pages(settings: Settings, store: Store) -> Pages:
     kept = round(settings.memory_kept * MICROSECONDS)
-    return Pages(
-        store, settings.routes, settings.scope, settings.key_secret, max_memory=settings.max_agent_memory, kept=kept
-    )
+    return Pages(store, settings.routes, settings.scope, settings.key_secret, max_memory=settings.max_agent_memory, kept=kept)
 
 
 def _certificates(settings: Settings) -> tuple[ShownCertificate | None, Mapping[str, ssl.SSLContext]]:
@@ -238,13 +259,13 @@ async def _give_up(held: Sequence[tuple[Identity, Hold]], settler: Settler) -> N
 
 @contextlib.asynccontextmanager
 async def _observers(
-    settings: Settings, metrics: Metrics, loop: asyncio.AbstractEventLoop
+    settings: Settings, metrics: Metrics, loop: asyncio.AbstractEventLoop, *, is_shared: bool
 ) -> AsyncIterator[Callable[[Observation], None]]:
     """What is told of each request: always to the metrics, and to the access log where there is one."""
     if not settings.access_log:
         yield metrics.observe
         return
-    outlet = Outlet(1)
+    outlet = Outlet(1, is_shared=is_shared)
     log = AccessLog(outlet, loop.call_later, time.time)
 
     def observe(observation: Observation) -> None:
@@ -258,7 +279,8 @@ async def _observers(
         await asyncio.to_thread(outlet.close, 1.0)
 
 
-def _tell(settings: Settings) -> None:
+def tell_settings(settings: Settings) -> None:
+    """Say in the log what is served, and how."""
     _log.info("store %s", store_name(settings.store).partition("#")[0])
     for name, upstream in settings.upstreams.items():
         base = upstream.base_path.decode("ascii", "backslashreplace")
@@ -271,7 +293,7 @@ def _tell(settings: Settings) -> None:
         _log.warning("%s", warning)
 
 
-async def _drain(listener: Listener, exchange: Exchange, signals: _Signals, seconds: float) -> int:
+async def _drain(listener: Listener, exchange: Exchange, signals: Signals, seconds: float) -> int:
     """Let what is under way come to its end, until the deadline or a second signal; how many requests did not."""
     finishing = asyncio.ensure_future(_finish(listener, exchange))
     second = asyncio.ensure_future(signals.second())
@@ -286,32 +308,6 @@ async def _drain(listener: Listener, exchange: Exchange, signals: _Signals, seco
 async def _finish(listener: Listener, exchange: Exchange) -> None:
     await listener.finished()
     await exchange.finished()
-
-
-class _Signals:
-    """SIGTERM and SIGINT: the first asks for an end, the second does not wait for it. SIGHUP, the terminal's end, is none."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, certificate: ShownCertificate | None, metrics: Metrics) -> None:
-        self._arrived = asyncio.Queue[int]()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._arrived.put_nowait, number)
-        loop.add_signal_handler(signal.SIGHUP, _hang_up, certificate, metrics)
-
-    async def first(self) -> None:
-        """Return when the run is to end."""
-        await self._arrived.get()
-
-    async def second(self) -> None:
-        """Return when it is to end at once."""
-        await self._arrived.get()
-
-
-def _hang_up(certificate: ShownCertificate | None, metrics: Metrics) -> None:
-    """Do what can be done without a restart, and say what cannot."""
-    if certificate is None:
-        _log.warning("SIGHUP: a changed configuration needs a restart")
-    else:
-        metrics.reloaded(taken=certificate.read_again())
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import ssl
-from collections.abc import Callable
-from typing import Final, TypeAlias
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Protocol, TypeAlias
 
 from idemproxy.config.certificates import CertificateError, read_pair
 from idemproxy.config.settings import Address, ListenerTls
@@ -18,7 +19,16 @@ HANDSHAKE_SECONDS: Final = 10.0
 
 _GOODBYE_SECONDS: Final = 1.0
 
+_ADMIN_BACKLOG: Final = 100
+
 Protocols: TypeAlias = Callable[[], asyncio.Protocol]
+
+
+class _Named(Protocol):
+    """A socket, or what asyncio shows of one."""
+
+    def getsockname(self) -> Any:  # noqa: ANN401 - as the standard library has it
+        """Its address."""
 
 
 class NotListeningError(Exception):
@@ -87,11 +97,18 @@ class ShownCertificate:
 
 
 async def listen(
-    protocols: Protocols, address: Address, what: str, option: str, certificate: ShownCertificate | None = None
+    protocols: Protocols,
+    address: Address,
+    what: str,
+    option: str,
+    certificate: ShownCertificate | None = None,
+    *,
+    is_shared: bool = False,
 ) -> asyncio.Server:
     """Listen, over TLS where there is a certificate, and tell where; `option` is the flag that sets the address.
 
-    Raises NotListeningError.
+    `is_shared`: other processes listen there too, the system gives each its part of the connections, and whoever has reserved
+    the address tells of it. Raises NotListeningError.
     """
     loop = asyncio.get_running_loop()
     try:
@@ -103,11 +120,61 @@ async def listen(
             ssl=None if certificate is None else certificate.context,
             ssl_handshake_timeout=None if certificate is None else HANDSHAKE_SECONDS,
             ssl_shutdown_timeout=None if certificate is None else _GOODBYE_SECONDS,
+            reuse_port=True if is_shared else None,
         )
     except OSError as exc:
-        text = f"cannot listen on {address}: {exc.strerror or exc}; choose another address with --{option}"
-        raise NotListeningError(text) from exc
-    for socket in server.sockets:
-        host, port = socket.getsockname()[:2]
-        _log.info("%s on %s://%s", what, "http" if certificate is None else "https", Address(host, port))
+        raise _not_listening(address, option, exc) from exc
+    if not is_shared:
+        tell(what, server.sockets, is_tls=certificate is not None)
     return server
+
+
+async def listen_on(protocols: Protocols, sockets: Iterable[socket.socket]) -> list[asyncio.Server]:
+    """Listen on sockets that other processes listen on too: whoever is awake takes the next connection."""
+    loop = asyncio.get_running_loop()
+    return [await loop.create_server(protocols, sock=each, backlog=_ADMIN_BACKLOG) for each in sockets]
+
+
+def tell(what: str, sockets: Iterable[_Named], *, is_tls: bool = False) -> None:
+    """Say where it is listened."""
+    for each in sockets:
+        host, port = each.getsockname()[:2]
+        _log.info("%s on %s://%s", what, "https" if is_tls else "http", Address(host, port))
+
+
+def reserve(address: Address, option: str) -> list[socket.socket]:
+    """Sockets that are bound to an address, and listen to nobody yet. Raises NotListeningError, also where another has it.
+
+    A port that the system chooses is the same for all addresses of the host.
+    """
+    reserved: list[socket.socket] = []
+    try:
+        found = socket.getaddrinfo(address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, place in dict.fromkeys(found):
+            try:
+                each = socket.socket(family, kind, protocol)
+            except OSError:  # a kind of address that this system does not have
+                continue
+            reserved.append(each)
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                each.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            port = reserved[0].getsockname()[1] or address.port
+            each.bind((place[0], port, *place[2:]))
+        if not reserved:
+            raise OSError("this system has no such kind of address")  # noqa: TRY301 - told as the others are
+    except OSError as exc:
+        for each in reserved:
+            each.close()
+        raise _not_listening(address, option, exc) from exc
+    return reserved
+
+
+def share(reserved: Iterable[socket.socket]) -> None:
+    """Let other processes of this user listen where these are bound; only now, so that `reserve` fails where others listen."""
+    for each in reserved:
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+
+
+def _not_listening(address: Address, option: str, exc: OSError) -> NotListeningError:
+    return NotListeningError(f"cannot listen on {address}: {exc.strerror or exc}; choose another address with --{option}")

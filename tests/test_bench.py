@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 import sys
 from contextlib import closing
@@ -12,9 +14,14 @@ from typing import Any, Final
 
 import pytest
 
-from bench.load import Plan
+from bench.growth.curves import Curve
+from bench.lineup import RATIOS, Series
+from bench.load import Figures, Plan, WrongAnswerError, is_whole
 from bench.machine import Cores
+from bench.measure import Cell, Row, compared, row
+from bench.report import verdict
 from bench.stage import Stage
+from bench.wire import ANSWER_BODY
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the benchmark reads /proc")
 
@@ -31,9 +38,22 @@ FIGURES: Final = (
 )
 
 
-def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """`python -m bench`, run to its end."""
-    return subprocess.run([sys.executable, "-m", "bench", *arguments], cwd=ROOT, check=False, capture_output=True, text=True)
+def bench(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """`python -m bench`, run to its end; `environment` is added to this process's own."""
+    words, surroundings = [sys.executable, "-m", "bench", *arguments], os.environ | environment
+    return subprocess.run(words, cwd=ROOT, check=False, capture_output=True, text=True, env=surroundings)
+
+
+def rows(**rates: tuple[int, ...]) -> dict[Cell, Row]:
+    """Rows by server of first writes over 64 connections, of rounds in which so many requests were answered in a second."""
+    cells = {name.replace("_", "-"): rounds for name, rounds in rates.items()}
+    cores = Cores(frozenset({1}), frozenset({0}), frozenset({0}))
+    return {
+        (cell := (Series(name, "first"), 64)): row(
+            cell, [Figures(rate, 1.0, 2.0, 3.0, 0.5, 0.1, 0.1, 40.0) for rate in rounds], cores
+        )
+        for name, rounds in cells.items()
+    }
 
 
 def test_a_quick_run_leaves_ratios_and_ranges_as_json(tmp_path: Path) -> None:
@@ -55,6 +75,69 @@ def test_a_quick_run_leaves_ratios_and_ranges_as_json(tmp_path: Path) -> None:
         for name in FIGURES
         if not 0 <= series[name]["low"] <= series[name]["median"] <= series[name]["high"]
     ]
+    assert {"First writes", "passthrough", "idemproxy, redis"} <= set(
+        re.findall(r">([^<]+)</text>", output.with_suffix(".svg").read_text())
+    )
+
+
+def test_a_peer_that_cannot_be_had_is_told(tmp_path: Path) -> None:
+    """A peer that this machine cannot run is in every report: its name and the reason are printed, and stand in the JSON."""
+    output = tmp_path / "results.json"
+
+    done = bench("--quick", "--rounds", "1", "--only", "express/first", "--output", str(output), PATH=str(tmp_path))
+
+    assert (0, "") == (done.returncode, done.stderr)
+    assert "not measured: express: no node in PATH" in done.stdout.splitlines()
+    results: dict[str, Any] = json.loads(output.read_text())
+    assert ({"express": "no node in PATH"}, {}) == (results["skipped"], results["ratios"])
+
+
+def test_ours_is_held_against_the_best_of_its_kind() -> None:
+    """Of several peers the one with the most requests a second by the median counts, and one that was not measured does not."""
+    (python,) = (ratio for ratio in RATIOS if ratio.name == "first_vs_python_peer")
+    measured = rows(redis=(4000, 9000, 8000), idemkit=(500, 900, 1000), asgi_idempotency_header=(800, 5000, 700))
+
+    (found,) = compared(measured, RATIOS).values()
+
+    assert (8000 / 900, "idemkit/first", "floor") == (found.value, str(found.against), verdict(python, found))
+
+
+def test_a_body_in_one_chunk_is_the_same_answer() -> None:
+    """An answer is whole with its last byte, by length or in one chunk; what carries the sign of the other kind is wrong."""
+    head, chunked = b"HTTP/1.1 200 OK\r\nA: b\r\n\r\n", b"1f4\r\n" + ANSWER_BODY + b"\r\n0\r\n\r\n"
+
+    for body in (ANSWER_BODY, chunked):
+        assert [False, True] == [is_whole(head + part, b"", b"replayed") for part in (body[:-1], body)]
+    with pytest.raises(WrongAnswerError):
+        is_whole(head + ANSWER_BODY, b"", b"A: b")
+
+
+def test_growth_is_a_table_and_its_steepness_known(tmp_path: Path) -> None:
+    """`make bench-growth` gives a curve for each store and kind of claim, with as many points as there were amounts."""
+    output, words = tmp_path / "growth.json", ("--only", "records", "--most", "1000", "--seconds", "0.05")
+
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.growth", *words, "--output", str(output)],
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+
+    assert (0, "") == (done.returncode, done.stderr)
+    curves = json.loads(output.read_text())["curves"]
+    names = [f"{store}, {what}" for store in ("Redis", "SQLite") for what in ("a new key", "an answer")]
+    assert [(name, [0, 1000]) for name in names] == [(each["name"], [amount for amount, _ in each["points"]]) for each in curves]
+    assert output.with_suffix(".svg").exists()
+
+
+def test_steeper_than_linear_is_seen() -> None:
+    """The steepest step of a curve is the exponent of its growth, and what is too small to be more than noise is none."""
+    square, linear, noise = (
+        Curve("", "", "ms", ((0, 1.0), (10, costs[0]), (100, costs[1]))) for costs in ((2.0, 200.0), (1.0, 10.0), (1.0, 1.01))
+    )
+
+    assert [2.0, 1.0, 0.0] == [round(curve.steepest, 1) for curve in (square, linear, noise)]
 
 
 def test_what_large_bodies_cost_is_a_table() -> None:

@@ -154,17 +154,18 @@ def test_flags_reach_the_configuration(capsys: pytest.CaptureFixture[str]) -> No
     """Each flag of a command stands in the configuration that it prints."""
     flags = "--upstream a=http://127.0.0.1:1 --upstream b=http://127.0.0.1:2 --listen 127.0.0.1:3 --admin-listen 127.0.0.1:4"
 
-    flags += " --store memory:// --spool kept --access-log off --log-format json"
+    flags += " --store sqlite:///a.db --spool kept --workers 3 --access-log off --log-format json"
 
     assert 0 == main(["print-config", *flags.split()])
 
     printed = yaml.safe_load(capsys.readouterr().out)
-    assert (["a", "b"], "127.0.0.1:3", "127.0.0.1:4", "memory://", "kept", False, "json") == (
+    assert (["a", "b"], "127.0.0.1:3", "127.0.0.1:4", "sqlite:///a.db", "kept", 3, False, "json") == (
         list(printed["upstreams"]),
         printed["listen"],
         printed["admin"]["listen"],
         printed["store"]["url"],
         printed["spool"]["directory"],
+        printed["workers"],
         printed["access_log"],
         printed["log_format"],
     )

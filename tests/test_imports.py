@@ -36,8 +36,15 @@ LEANS_ON: dict[str, tuple[str, ...]] = {
     "agent/httpx": ("agent/",),
     "agent/requests": ("agent/",),
     "demo/": ("agent/",),
+    "board": ("observe/",),
+    "crew": ("board", "admin/health", "observe/"),
     "listening": ("config/certificates", "config/settings"),
-    "lifecycle": ("core/", "store/", "observe/", "config/", "proxy/", "admin/", "workflow/", "listening"),
+    "signals": ("listening", "observe/"),
+    "lifecycle": (
+        *("core/", "store/", "observe/", "config/", "proxy/", "admin/", "workflow/"),
+        *("board", "crew", "listening", "signals"),
+    ),
+    "workers": ("config/settings", "store/", "observe/", "board", "crew", "lifecycle", "listening"),
     "cli": ("",),
 }
 # The modules of core tell a story: each leans only on those before it, and on the shared ones, which lean on message alone.
@@ -61,13 +68,15 @@ CORE_STORY = (
     "replay",
     "ending",
 )
-CORE_SHARED = ("coding", "hop", "problem")
+CORE_SHARED = ("coding", "hop", "problem", "value")
 CORE_RULE = f"core goes {' -> '.join(CORE_STORY)}; {', '.join(CORE_SHARED)} lean on message alone"
 CORE_LEANS_ON: dict[str, tuple[str, ...]] = {name: CORE_STORY[:place] + CORE_SHARED for place, name in enumerate(CORE_STORY)} | {
     "__init__": (),
     "coding": ("message",),
     "hop": ("message",),
+    "message": ("value",),
     "problem": ("message",),
+    "value": (),
 }
 # Standard library that core must not use: it makes an answer depend on more than the arguments.
 CORE_FORBIDDEN = {"asyncio", "socket", "time", "os", "logging", "random", "secrets"}

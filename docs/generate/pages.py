@@ -8,13 +8,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from docs.generate import answers, command_line, fingerprint, machine, metrics, profiles, settings, wire
+from docs.generate import alerts, answers, command_line, fingerprint, machine, metrics, performance, profiles, settings, wire
 
 DOCS: Final = Path(__file__).parents[1]
 
 PARTS: Final[Mapping[str, Callable[[], str]]] = MappingProxyType(
     {
         "admin-problems": answers.admin_problems,
+        "alerts": alerts.alerts,
         "answer-limits": wire.answer_limits,
         "attempt-diagram": machine.attempt_diagram,
         "client-deadlines": wire.client_deadlines,
@@ -26,6 +27,10 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = MappingProxyType(
         "metrics": metrics.metrics,
         "never-forwarded": answers.never_forwarded,
         "never-replayed": answers.never_replayed,
+        "performance-figures": performance.figures,
+        "performance-growth": performance.growth,
+        "performance-ratios": performance.ratios,
+        "performance-servers": performance.servers,
         "phase-diagram": machine.phase_diagram,
         "problems": answers.problems,
         "profile-settings": profiles.settings,

@@ -12,20 +12,17 @@ from functools import partial
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from idemproxy.admin.health import Health
 from idemproxy.admin.records import Records
 from idemproxy.admin.refusal import Cause, RefusedError, problem_response
+from idemproxy.admin.sight import Sight
 from idemproxy.core.problem import Slug, problem
-from idemproxy.observe.metrics import Metrics
 from idemproxy.server.connection import ServerConnection
 
 
 @asynccontextmanager
-async def admin_server(
-    metrics: Metrics, health: Health, records: Records | None = None
-) -> AsyncIterator[Callable[[], ServerConnection]]:
+async def admin_server(sight: Sight, records: Records | None = None) -> AsyncIterator[Callable[[], ServerConnection]]:
     """The pages as a factory of protocols for `loop.create_server`, until the context ends."""
-    runner = web.AppRunner(admin_app(metrics, health, records))
+    runner = web.AppRunner(admin_app(sight, records))
     await runner.setup()
     try:
         assert runner.server is not None  # noqa: S101 - it has been set up
@@ -34,7 +31,7 @@ async def admin_server(
         await runner.cleanup()
 
 
-def admin_app(metrics: Metrics, health: Health, records: Records | None = None) -> web.Application:
+def admin_app(sight: Sight, records: Records | None = None) -> web.Application:
     """GET /metrics, /livez, /readyz (`?verbose` lists every check) and /startupz, and the records where they are given.
 
     Anything else is a 404 problem document.
@@ -42,7 +39,7 @@ def admin_app(metrics: Metrics, health: Health, records: Records | None = None) 
     names = ["/metrics", "/livez", "/readyz", "/startupz"]
     app = web.Application() if records is None else web.Application(client_max_size=records.longest_act)
     app.on_response_prepare.append(_finish)
-    pages = _Pages(metrics, health)
+    pages = _Pages(sight)
     app.router.add_get("/metrics", pages.metrics_page)
     app.router.add_get("/livez", pages.livez)
     app.router.add_get("/readyz", pages.readyz)
@@ -58,21 +55,23 @@ def admin_app(metrics: Metrics, health: Health, records: Records | None = None) 
 class _Pages:
     """One method for each page."""
 
-    metrics: Metrics
-    health: Health
+    sight: Sight
 
     async def metrics_page(self, _request: web.Request) -> web.Response:
-        """Rendered in a thread: with many routes it takes tens of milliseconds, for which the loop would serve no one."""
-        page, content_type = await asyncio.to_thread(self.metrics.render)
+        """In the text format of Prometheus."""
+        page, content_type = await self.sight.metrics_page()
         return web.Response(body=page, headers={"Content-Type": content_type})
 
     async def livez(self, _request: web.Request) -> web.Response:
-        """That this is answered proves that the loop runs; restarting would not mend a store."""
+        """200 `ok`, or 503 and who does not answer."""
+        silent = await self.sight.silent()
+        if silent:
+            return web.Response(text="".join(f"{name} does not answer\n" for name in silent), status=503)
         return web.Response(text="ok\n")
 
     async def readyz(self, request: web.Request) -> web.Response:
         """200 `ok`, or 503 and what is wrong."""
-        findings = await self.health.findings()
+        findings = await self.sight.findings()
         failed = [finding for finding in findings if finding.reason is not None]
         shown = findings if "verbose" in request.query else failed
         lines = [*map(str, shown), "not ready" if failed else "ok"]
@@ -80,7 +79,7 @@ class _Pages:
 
     async def startupz(self, _request: web.Request) -> web.Response:
         """503 until the proxy has started; draining changes nothing here."""
-        return web.Response(text="ok\n") if self.health.started else web.Response(text="not started yet\n", status=503)
+        return web.Response(text="ok\n") if self.sight.has_started() else web.Response(text="not started yet\n", status=503)
 
 
 def _misdirected_as_problem(pages: str) -> Middleware:

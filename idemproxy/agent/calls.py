@@ -12,7 +12,7 @@ import warnings
 from dataclasses import dataclass, field
 from urllib.parse import urljoin
 
-from idemproxy.agent.course import Content
+from idemproxy.agent.course import Content, comparable
 from idemproxy.agent.names import checked_action
 from idemproxy.agent.pages import origin_of
 from idemproxy.agent.problems import (
@@ -28,12 +28,28 @@ from idemproxy.agent.problems import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
+    from collections.abc import Iterable, Mapping
+    from typing import Any, Protocol
 
     from idemproxy.agent.course import Course
     from idemproxy.agent.problems import Fields
     from idemproxy.agent.workflow import Workflow
+
+    class Exchanged(Protocol):
+        """A response of httpx or of requests."""
+
+        @property
+        def request(self) -> Any:  # noqa: ANN401  # each library has its own
+            """What it answers."""
+
+        @property
+        def status_code(self) -> int:
+            """Its status."""
+
+        @property
+        def headers(self) -> Fields:
+            """Its fields."""
+
 
 TIMEOUT = 130.0
 """Seconds. The proxy takes at most 120 by default: who waits for less would only have to ask again for the same answer."""
@@ -49,6 +65,14 @@ def raises(headers: Fields) -> bool:
     return is_problem(headers) or told_by(headers) == "unknown"
 
 
+def redirect_to_read(followed: Iterable[Exchanged], last: Exchanged) -> tuple[int, Fields] | None:
+    """Status and fields of the redirect that made a read of a write, of those that a client has followed to its last response."""
+    if last.request.method.upper() not in _READS:
+        return None
+    writes = [each for each in followed if each.request.method.upper() not in _READS]
+    return (writes[-1].status_code, writes[-1].headers) if writes else None
+
+
 @dataclass(slots=True)
 class Call:
     """A call to the proxy that has begun: the fields to add to it, and how it ended, which an integration tells, once."""
@@ -60,15 +84,26 @@ class Call:
     _step: str | None = None
     _content: Content | None = None
 
-    def answered(self, status: int, headers: Fields, content: bytes | None, response: Any) -> None:  # noqa: ANN401  # of any library
-        """An answer has come; `content` is its body, where `raises` says so of its fields. Raises IdemproxyError then."""
-        told = told_by(headers)
-        error = problem_of(status, headers, content or b"")
-        if error is None and told == "unknown":
-            detail = f"The API answered {status}, and nobody knows whether the operation happened: find out before you go on."
-            error = OutcomeUnknownError("outcome-unknown", status, detail, "unknown", "after_check")
+    def answered(
+        self,
+        status: int,
+        headers: Fields,
+        content: bytes | None,
+        response: Any,  # noqa: ANN401  # of any library
+        redirect: tuple[int, Fields] | None = None,
+    ) -> None:
+        """An answer has come; `content` is its body, where `raises` says so of its fields. Raises IdemproxyError then.
+
+        `redirect`: as `redirect_to_read` gives it. That is what ended the step: of the read behind it the proxy tells nothing.
+        """
+        error = problem_of(status, headers, content or b"") or _unsure(status, headers)
+        ended, why = (status, headers), error
+        if redirect is not None:
+            ended, why = redirect, _unsure(*redirect)
+            error = why or error
+        told = told_by(ended[1])
         if self._step is not None:
-            self._settle(self._step, status, headers, told, error)
+            self._settle(self._step, *ended, told, why)
             self._course.end(self._step)
         if error is not None:
             error.step, error.response = self._step, response
@@ -92,7 +127,7 @@ class Call:
         if error is None and content is not None and status in _KEEPS_METHOD:
             location = next((value for name, value in headers.items() if name.lower() == "location"), "")
             there = urljoin(content.url, location)  # a client that follows goes on with the same step
-            course.leave_open(Content(content.method, there, content.body), step)
+            course.redirect(content, Content(content.method, there, content.body), step)
             course.trust(step)
             return
         if error is None and told in _OVER:
@@ -115,6 +150,14 @@ class Call:
     @property
     def _noted(self) -> str:
         return self._title if self._step is None else f"step {self._step} of workflow {self._calls.workflow_id}: {self._title}"
+
+
+def _unsure(status: int, headers: Fields) -> OutcomeUnknownError | None:
+    """What is to be raised for an answer of the API after which nobody knows whether the operation happened."""
+    if told_by(headers) != "unknown":
+        return None
+    detail = f"The API answered {status}, and nobody knows whether the operation happened: find out before you go on."
+    return OutcomeUnknownError("outcome-unknown", status, detail, "unknown", "after_check")
 
 
 @dataclass(slots=True)
@@ -148,7 +191,7 @@ class Calls:
             return Call(fields, self, course, title, step)
         if not numbered or "workflow-id" in carried or "idempotency-key" in carried:
             return Call(fields, self, course, title)
-        content = None if body is None else Content(method, url, body)
+        content = None if body is None else Content(method, url, comparable(carried.get("content-type", ""), body))
         step = course.begin(content)
         return Call({**fields, "Workflow-Step": step}, self, course, title, step, content)
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # `typing` itself is not needed when an agent starts
     from typing import Any
 
 _NUMBER = re.compile(r"[1-9][0-9]{0,17}")
-_FINAL = frozenset({"completed", "expired"})
+_PRESSING = frozenset({"UNKNOWN", "IN_PROGRESS"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,22 +63,17 @@ class Checkpoint:
 
     @property
     def completed_run(self) -> int:
-        """Up to which number the steps 1, 2, 3, ... need not be made again; 0 where the first is to be made.
+        """The last number that is COMPLETED, with none before it that is UNKNOWN or IN_PROGRESS; 0 without one.
 
-        These are completed, or FAILED with an answer that the agent has seen: the API's final word, such as a 404, behind which
-        it has begun a further number. One that FAILED as the last of all, or without a record, is to be made again.
+        A step before it that FAILED, whether its record is there or not, the agent has gone past; one behind it is the next.
         """
-        last = max((int(each.step) for each in self.steps if each.step is not None and _NUMBER.fullmatch(each.step)), default=0)
-        number = 0
-        while self.completed(str(number + 1)) is not None or (number + 1 < last and self._answered(str(number + 1))):
-            number += 1
-        return number
-
-    def _answered(self, step: str) -> bool:
-        of_this_name = [each for each in self.steps if each.step == step]
-        return bool(of_this_name) and all(
-            each.status == "COMPLETED" or (each.status == "FAILED" and each.phase in _FINAL) for each in of_this_name
-        )
+        statuses: dict[int, set[str]] = {}
+        for each in self.steps:
+            if each.step is not None and _NUMBER.fullmatch(each.step):
+                statuses.setdefault(int(each.step), set()).add(each.status)
+        pressing = min((number for number, told in statuses.items() if told & _PRESSING), default=None)
+        completed = (number for number, told in statuses.items() if told == {"COMPLETED"})
+        return max((number for number in completed if pressing is None or number < pressing), default=0)
 
 
 def read_checkpoint(document: Mapping[str, Any]) -> Checkpoint:

@@ -8,6 +8,7 @@ other calls.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from threading import Lock
 
@@ -20,11 +21,29 @@ _NONE_SENT = 0
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What makes two calls the same; a body that cannot be compared, such as a stream, makes none."""
+    """What makes two calls the same: the body is what `comparable` made of it. A stream cannot be compared."""
 
     method: str
     url: str
     body: bytes
+
+
+def comparable(content_type: str, body: bytes) -> bytes:
+    """JSON in one spelling, since who makes it anew may put its names in another order; any other body as it is."""
+    essence = content_type.partition(";")[0].strip().lower()
+    if essence != "application/json" and not essence.endswith("+json"):
+        return body
+    try:
+        return json.dumps(json.loads(body, object_pairs_hook=_members), sort_keys=True, allow_nan=False).encode()
+    except (ValueError, RecursionError):
+        return body
+
+
+def _members(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise ValueError("a name comes twice")
+    return members
 
 
 class Course:
@@ -36,7 +55,8 @@ class Course:
         self._given: set[str] = set()
         self._numbers: set[str] = set()
         self._over: set[str] = set()
-        self._open: dict[Content, str] = {}
+        self._open: dict[Content, list[str]] = {}  # of calls that ran side by side there may be several
+        self._redirected: dict[str, Content] = {}
         self._under_way: dict[str, int] = {}
         self._doubts: dict[str, str] = {}
         self._diverged_at: str | None = None
@@ -61,10 +81,11 @@ class Course:
     def begin(self, content: Content | None) -> str:
         """The number of a call that is about to leave: the same call's if that is left open, or the next. Raises as `number`."""
         with self._lock:
-            again = None if content is None else self._open.get(content)
+            left = [] if content is None else self._open.get(content, [])
+            again = next((step for step in left if step in self._doubts), left[0] if left else None)
             self._admit(again)
-            if content is not None:
-                self._open.pop(content, None)
+            if again is not None:
+                left.remove(again)
             step = self._next() if again is None else again
             self._count(step, 1)
             return step
@@ -84,12 +105,22 @@ class Course:
     def leave_open(self, content: Content, step: str) -> None:
         """The same call again is this step."""
         with self._lock:
-            self._open[content] = step
+            self._leave_open(content, step)
+            if step in self._redirected:
+                self._leave_open(self._redirected[step], step)
+
+    def redirect(self, content: Content, there: Content, step: str) -> None:
+        """The call is made on as another one, which is the same step; where that is left open, so is the first."""
+        with self._lock:
+            self._redirected.setdefault(step, content)
+            self._leave_open(there, step)
 
     def close(self, step: str) -> None:
         """The step is over, whichever call it was that ended it."""
         with self._lock:
-            self._open = {content: left for content, left in self._open.items() if left != step}
+            without = {content: [each for each in left if each != step] for content, left in self._open.items()}
+            self._open = {content: left for content, left in without.items() if left}
+            self._redirected.pop(step, None)
             self._over.add(step)
             self._doubts.pop(step, None)
 
@@ -109,6 +140,11 @@ class Course:
         with self._lock:
             if step in self._numbers and self._diverged_at is None:
                 self._diverged_at = step
+
+    def _leave_open(self, content: Content, step: str) -> None:
+        left = self._open.setdefault(content, [])
+        if step not in left:
+            left.append(step)
 
     def _next(self) -> str:
         number = self.position + 1

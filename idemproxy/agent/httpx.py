@@ -1,16 +1,18 @@
 """Clients of httpx whose writes are the steps of a workflow: `client(trip)` in the place of `httpx.Client()`.
 
 `send` is overridden, which is asked once for each call: redirects, flows of authentication and the retries of a transport are
-all behind it. So nothing of what a client may be given (`auth`, `transport`, `mounts`, `event_hooks`) is in its way.
+all behind it. So nothing of what a client may be given (`auth`, `transport`, `mounts`, `event_hooks`) is in its way. Hooks may be
+replaced later, too: ours is put behind them again before each call.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import httpx
 
-from idemproxy.agent.calls import TIMEOUT, Call, Calls, raises
+from idemproxy.agent.calls import TIMEOUT, Call, Calls, raises, redirect_to_read
 from idemproxy.agent.workflow import Workflow
 
 _OURS: Final = "idemproxy"
@@ -37,22 +39,24 @@ class _Client(httpx.Client):
         self._calls = workflow.calls
         self._numbered = numbered
 
-        def before(request: httpx.Request) -> None:
-            _leave_behind(self._calls, request)
+        super().__init__(**{"timeout": TIMEOUT, **kwargs, "base_url": workflow.calls.base_url(kwargs.get("base_url"))})
 
-        super().__init__(**_arguments(workflow.calls, kwargs, before))
+    def _before(self, request: httpx.Request) -> None:
+        _leave_behind(self._calls, request)
 
     def send(self, request: httpx.Request, **kwargs: Any) -> httpx.Response:  # noqa: ANN401
         call = _begin(self._calls, request, numbered=self._numbered)
         if call is None:
             return super().send(request, **kwargs)
+        _hook(self, self._before)
         try:
             response = super().send(request, **kwargs)
             content = response.read() if raises(response.headers) else None
         except BaseException as failure:
             call.lost(failure)
             raise
-        call.answered(response.status_code, response.headers, content, response)
+        redirect = redirect_to_read(response.history, response)
+        call.answered(response.status_code, response.headers, content, response, redirect)
         return response
 
 
@@ -61,29 +65,32 @@ class _AsyncClient(httpx.AsyncClient):
         self._calls = workflow.calls
         self._numbered = numbered
 
-        async def before(request: httpx.Request) -> None:
-            _leave_behind(self._calls, request)
+        super().__init__(**{"timeout": TIMEOUT, **kwargs, "base_url": workflow.calls.base_url(kwargs.get("base_url"))})
 
-        super().__init__(**_arguments(workflow.calls, kwargs, before))
+    async def _before(self, request: httpx.Request) -> None:
+        _leave_behind(self._calls, request)
 
     async def send(self, request: httpx.Request, **kwargs: Any) -> httpx.Response:  # noqa: ANN401
         call = _begin(self._calls, request, numbered=self._numbered)
         if call is None:
             return await super().send(request, **kwargs)
+        _hook(self, self._before)
         try:
             response = await super().send(request, **kwargs)
             content = await response.aread() if raises(response.headers) else None
         except BaseException as failure:
             call.lost(failure)
             raise
-        call.answered(response.status_code, response.headers, content, response)
+        redirect = redirect_to_read(response.history, response)
+        call.answered(response.status_code, response.headers, content, response, redirect)
         return response
 
 
-def _arguments(calls: Calls, given: dict[str, Any], before: object) -> dict[str, Any]:
-    hooks = given.get("event_hooks") or {}
-    ours = {**hooks, "request": [*hooks.get("request", ()), before]}
-    return {"timeout": TIMEOUT, **given, "base_url": calls.base_url(given.get("base_url")), "event_hooks": ours}
+def _hook(client: httpx.Client | httpx.AsyncClient, before: Callable[..., Any]) -> None:
+    """See that our hook is asked for each request, after the caller's own."""
+    hooks = client.event_hooks
+    if before not in hooks["request"]:
+        client.event_hooks = {**hooks, "request": [*hooks["request"], before]}
 
 
 def _begin(calls: Calls, request: httpx.Request, *, numbered: bool) -> Call | None:

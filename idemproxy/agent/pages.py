@@ -78,7 +78,7 @@ class Pages:
                     return Page(answer.headers["ETag"], json.loads(content))
                 case 204:
                     return Page(answer.headers["ETag"], None)
-        except ValueError:
+        except (ValueError, RecursionError):
             pass
         raise ProxyUnreachableError(f"{self.proxy} is not an idemproxy with this page: {method} {path} got {answer.status}")
 

@@ -234,7 +234,7 @@ def problem_of(status: int, headers: Fields, body: bytes | str) -> IdemproxyErro
         return None
     try:
         document = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     match document:
         case {"type": str(slug), "detail": str(detail), "executed": str(executed), "retry": str(retry)}:

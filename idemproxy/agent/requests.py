@@ -1,6 +1,6 @@
 """A session of requests whose writes are the steps of a workflow: `session(trip)` in the place of `requests.Session()`.
 
-`send` is overridden, which is asked once for each call; what it is redirected to comes there again with the fields of the call.
+`send` is overridden, which is asked once for each call; what that is redirected to comes there again, and passes: it is one call.
 The retries of an adapter (urllib3) are behind it, so that any adapter may be mounted.
 """
 
@@ -9,10 +9,11 @@ from __future__ import annotations
 from copy import copy
 from typing import Any
 from urllib.parse import urlsplit
+from weakref import WeakSet
 
 import requests
 
-from idemproxy.agent.calls import TIMEOUT, raises
+from idemproxy.agent.calls import TIMEOUT, raises, redirect_to_read
 from idemproxy.agent.workflow import Workflow
 
 
@@ -35,6 +36,7 @@ class _Session(requests.Session):
         self._base_url = workflow.calls.base_url(base_url)
         self._timeout = timeout
         self._numbered = numbered
+        self._followed: WeakSet[requests.PreparedRequest] = WeakSet()
 
     def prepare_request(self, request: requests.Request) -> requests.PreparedRequest:
         match request.url:
@@ -44,6 +46,8 @@ class _Session(requests.Session):
         return super().prepare_request(request)
 
     def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:  # noqa: ANN401  # the keywords are the session's
+        if request in self._followed:
+            return super().send(request, **kwargs)
         if kwargs.get("timeout") is None:
             kwargs["timeout"] = self._timeout
         url, body = request.url or "", _body(request)
@@ -53,17 +57,24 @@ class _Session(requests.Session):
         request.headers.update(call.headers)
         try:
             response = super().send(request, **kwargs)
+            if response.next is not None:
+                self._followed.discard(response.next)  # whoever follows by himself makes a call of it
             content = response.content if raises(response.headers) else None
         except BaseException as failure:
             call.lost(failure)
             raise
-        call.answered(response.status_code, response.headers, content, response)
+        redirect = redirect_to_read(response.history, response)
+        call.answered(response.status_code, response.headers, content, response, redirect)
         return response
 
     def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:
         # Asked for each redirect, to take from it what is not for the one to whom it leads.
         super().rebuild_auth(prepared_request, response)
-        if self._calls.is_ours(response.url) and not self._calls.is_ours(prepared_request.url or ""):
+        if not self._calls.is_ours(response.url) and response.request not in self._followed:
+            return  # it has nothing of ours
+        self._followed.add(prepared_request)
+        if not self._calls.is_ours(prepared_request.url or ""):
+            self._calls.warn_of_others(prepared_request.method or "", prepared_request.url or "")
             for name in self._calls.names:
                 prepared_request.headers.pop(name, None)
 

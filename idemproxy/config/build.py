@@ -56,6 +56,7 @@ def build(
         max_agent_memory=units.size(shape.max_agent_memory),
         memory_kept=sum(units.seconds(_told(said)) for said in (shape.defaults.retention, shape.defaults.expired_mark)),
         spool=Path(shape.spool.directory),
+        workers=shape.workers,
         drain=units.seconds(shape.drain),
         warnings=warnings,
     )

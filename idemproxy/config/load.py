@@ -32,6 +32,7 @@ FLAGS: Final[Mapping[str, Trail]] = {
     "admin-token-file": ("admin", "token_file"),
     "store": ("store", "url"),
     "spool": ("spool", "directory"),
+    "workers": ("workers",),
     "access-log": ("access_log",),
     "log-format": ("log_format",),
 }
@@ -188,6 +189,9 @@ def _check_store(
             document.complain(("store", "url"), reason)
         elif reason is not None:
             document.complain(("store", "url_file"), f"what stands in the file {reason}")
+        if url.startswith("memory:") and fitted.is_sure(("workers",)) and fitted.shape.workers > 1:
+            text = "need a store that they share: memory:// is one process's own, so that each worker would know other operations"
+            document.complain(("workers",), text)
 
 
 def _check_certificates(document: source.Document, fitted: Fitted) -> list[str]:

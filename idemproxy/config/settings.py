@@ -94,5 +94,7 @@ class Settings:
     memory_kept: float = 8 * 86_400.0
     """For how long that is kept after the last save, in seconds."""
     spool: Path = Path("idemproxy-spool")
+    workers: int = 1
+    """Processes that serve; one is the program itself."""
     drain: float = 30.0
     warnings: tuple[str, ...] = ()

@@ -17,16 +17,20 @@ The table below is complete: `decide` is a lookup, and a pair that it does not n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import product
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from idemproxy.core.policy import OnExpired, OnUnknown, Policy
 from idemproxy.core.problem import Slug
 from idemproxy.core.record import Phase, Record
 from idemproxy.core.transition import Found, Granted
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass
+else:
+    from idemproxy.core.value import dataclass
 
 
 class Situation(StrEnum):

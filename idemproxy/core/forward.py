@@ -6,11 +6,12 @@ for this proxy or this hop goes; and what is told anew, the key and the framing,
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from idemproxy.core.hop import FRAMING, dropped_names
 from idemproxy.core.key import spell_key
-from idemproxy.core.message import Request, field_values
+from idemproxy.core.message import Request, field_values, has_any
 from idemproxy.core.policy import ForwardKey, Policy, Route, Upstream, without_prefix
 from idemproxy.core.workflow import BAGGAGE, NAMES, without_workflow
 
@@ -37,10 +38,13 @@ def request_head(
     lines = [b"%b %b%b HTTP/1.1" % (request.method.encode("ascii"), upstream.base_path, target)]
     told = {b"host": (b"Host", _host(request, route, upstream))} | _key_field(policy, key)
     dropped = _not_forwarded(request, policy)
+    apart = dropped | told.keys() | {BAGGAGE}
     offer = None if upgrade is None else b"Connection: Upgrade\r\nUpgrade: %b" % upgrade
     for name, value in request.fields:
         lowered = name.lower()
-        if lowered in FRAMING:
+        if lowered not in apart:
+            lines.append(b"%b: %b" % (name, value))
+        elif lowered in FRAMING:
             lines.extend([framing] if framing is not None else [])
             framing = None
         elif lowered == b"upgrade":
@@ -49,10 +53,9 @@ def request_head(
         elif lowered in told:
             new_name, new_value = told.pop(lowered)
             lines.append(b"%b: %b" % (name if new_name.lower() == lowered else new_name, new_value))
-        elif lowered == BAGGAGE and not policy.forward_workflow:
-            lines.extend([b"%b: %b" % (name, others)] if (others := without_workflow(value)) else [])
-        elif lowered not in dropped:
-            lines.append(b"%b: %b" % (name, value))
+        elif lowered not in dropped:  # baggage
+            others = value if policy.forward_workflow else without_workflow(value)
+            lines.extend([b"%b: %b" % (name, others)] if others or others == value else [])
     # An HTTP/1.0 client may leave out Host, which HTTP/1.1 needs; and the operation may be named by other fields than the key's.
     lines[1:1] = [b"%b: %b" % field for field in told.values()]
     lines.extend(line for line in (framing, offer) if line is not None)
@@ -62,7 +65,7 @@ def request_head(
 
 def whole_body_framing(request: Request) -> bytes | None:
     """The framing of a request whose body is known: its length, unless the client announced no body and sent none."""
-    announced = any(name.lower() in FRAMING for name, _ in request.fields)
+    announced = has_any(request.fields, FRAMING)
     return b"Content-Length: %d" % len(request.body) if request.body or announced else None
 
 
@@ -87,11 +90,18 @@ def _not_forwarded(request: Request, policy: Policy) -> frozenset[bytes]:
     """
     stamp = policy.stamp.name.lower().encode("ascii") if policy.stamp is not None and policy.stamp.place == "header" else b""
     ours = _OURS if policy.forward_workflow else _OURS_AND_WORKFLOW
-    match policy.forward_key:
+    return _staying(dropped_names(request.fields), ours, policy.key.header, stamp, policy.forward_key)
+
+
+@lru_cache(maxsize=256)
+def _staying(
+    dropped: frozenset[bytes], ours: frozenset[bytes], key_header: bytes, stamp: bytes, forward_key: ForwardKey | bytes
+) -> frozenset[bytes]:
+    match forward_key:
         case ForwardKey.SAME:
             pass
         case ForwardKey.STRIP:
-            ours |= {policy.key.header}
+            ours |= {key_header}
         case renamed:
-            ours |= {policy.key.header, renamed.lower()}  # the key goes out under the other name, and once
-    return (dropped_names(request.fields) - {policy.key.header, stamp}) | ours
+            ours |= {key_header, renamed.lower()}  # the key goes out under the other name, and once
+    return (dropped - {key_header, stamp}) | ours

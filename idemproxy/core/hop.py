@@ -5,6 +5,7 @@ Sources: RFC 9110, section 7.6.1 (Connection and what it names), and RFC 9112 (f
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from idemproxy.core.message import Fields, field_values, without
@@ -45,10 +46,11 @@ def dropped_names(fields: Fields) -> frozenset[bytes]:
     connection = field_values(fields, b"connection")
     if not connection:
         return _DROPPED
-    named = {token.strip().lower() for value in connection for token in value.split(b",")}
-    return _DROPPED | {name for name in named - _NEVER_NAMED if not speaks_of_client(name)}
+    named = {token.strip().lower() for value in connection for token in value.split(b",")} - _NEVER_NAMED
+    return _DROPPED if named <= _DROPPED else _DROPPED | {name for name in named if not speaks_of_client(name)}
 
 
+@lru_cache(maxsize=1024)
 def speaks_of_client(name: bytes) -> bool:
     """Whether a field, in any case, is one in which a proxy says on whose behalf it asks, and of what host, path or certificate.
 

@@ -1,8 +1,9 @@
 """The journal: which steps a workflow has begun, in their order, and what its agent keeps of its own state.
 
-A step is noted before its request is forwarded, and never changed: how it ended is told by its record, which alone knows. The
-functions below are the journal's atomic steps, as core.transition has those of a record: the memory and SQLite stores run them
-inside their transactions, and the Redis store does the same in Lua.
+A step is noted once its operation is claimed, and before its request is forwarded: what was refused, replayed or lost was no step
+of the workflow. How it ended is told by its record, which alone knows. The functions below are the journal's atomic steps, as
+core.transition has those of a record: the memory and SQLite stores run them inside their transactions, and the Redis store does
+the same in Lua.
 
 Times are whole microseconds since the epoch on the store's clock; durations are whole microseconds.
 """
@@ -102,12 +103,16 @@ def aged(journal: Journal | None, now: int) -> Journal | None:
 
 
 def noted(journal: Journal | None, note: Note, now: int) -> Journal:
-    """With the note as its last entry; a step that is there already keeps its place, and its time."""
+    """With the note as its last entry; a step that is there already stays as it is, and is `kept` for the longer of the two."""
     journal = aged(journal, now) or Journal()
-    entries = journal.entries
-    if all(entry.note.record != note.record for entry in entries):
-        entries = (*entries, Entry(note, now))
-    return replace(journal, entries=entries, forget_at=max(journal.forget_at, now + note.kept))
+    entries = list(journal.entries)
+    for place, entry in enumerate(entries):
+        if entry.note.record == note.record:
+            entries[place] = replace(entry, note=replace(entry.note, kept=max(entry.note.kept, note.kept)))
+            break
+    else:
+        entries.append(Entry(note, now))
+    return replace(journal, entries=tuple(entries), forget_at=max(journal.forget_at, now + note.kept))
 
 
 def saved(

@@ -7,15 +7,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from idemproxy.core.hop import speaks_of_client
-from idemproxy.core.message import Fields, Request, field_values
+from idemproxy.core.message import Fields, Indexed, Request, field_values, names_of
 from idemproxy.core.policy import Forwarded, Route
 from idemproxy.core.visible import tells
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass
+else:
+    from idemproxy.core.value import dataclass
+
 
 NAME: Final = b"idemproxy"
 """What this proxy calls itself in `Via`, and in the `by` of `Forwarded`."""
@@ -45,9 +51,9 @@ class Arrival:
 
 def believed(request: Request, arrival: Arrival) -> Request:
     """The request without what its peer says of others, unless that is trusted: nobody else can speak for a client."""
-    if arrival.is_trusted:
+    if arrival.is_trusted or not any(map(speaks_of_client, names_of(request.fields))):
         return request
-    return replace(request, fields=tuple(pair for pair in request.fields if not speaks_of_client(pair[0])))
+    return replace(request, fields=Indexed([pair for pair in request.fields if not speaks_of_client(pair[0])]))
 
 
 def told(request: Request, route: Route, arrival: Arrival) -> Request:
@@ -64,10 +70,11 @@ def told(request: Request, route: Route, arrival: Arrival) -> Request:
             fields = _appended(fields, b"Forwarded", _element(fields, arrival))
         case Forwarded.NONE:
             pass
-    fields = (*fields, (b"Via", b"%b %b" % (arrival.version, NAME)))
-    if not _names_operations(route) and not field_values(fields, _REQUEST_ID):
-        fields = (*fields, (b"X-Request-Id", arrival.request_id))
-    return replace(request, fields=fields)
+    more: Fields = ((b"Via", b"%b %b" % (arrival.version, NAME)),)
+    if not field_values(fields, _REQUEST_ID) and not _names_operations(route):
+        more += ((b"X-Request-Id", arrival.request_id),)
+    fields = fields.followed_by(more) if isinstance(fields, Indexed) else fields + more
+    return Request(request.method, request.target, fields, request.body)
 
 
 def request_id_of(request: Request, route: Route, arrival: Arrival, keys: Collection[bytes] = ()) -> str | None:

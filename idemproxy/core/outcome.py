@@ -6,12 +6,16 @@ answer means `answered`, and everything between is `unknown`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from idemproxy.core.policy import OutcomeRule
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass
+else:
+    from idemproxy.core.value import dataclass
 
 
 @dataclass(frozen=True, slots=True)

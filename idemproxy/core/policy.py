@@ -173,12 +173,14 @@ class Upstream:
     pool_idle: float = 4.0
     max_connections: int = 1_000
 
-    @property
-    def authority(self) -> bytes:
-        """The value of `Host`: the port only where it is not the scheme's own."""
+    authority: bytes = field(init=False)
+    """The value of `Host`: the port only where it is not the scheme's own."""
+
+    def __post_init__(self) -> None:
         host = f"[{self.host}]" if ":" in self.host else self.host
         default = {"http": 80, "https": 443}[self.scheme]
-        return (host if self.port == default else f"{host}:{self.port}").encode("ascii")
+        authority = (host if self.port == default else f"{host}:{self.port}").encode("ascii")
+        object.__setattr__(self, "authority", authority)  # once, and not for each request
 
 
 _ESCAPE = re.compile(rb"%([0-9A-Fa-f]{2})")

@@ -5,12 +5,18 @@ Times are whole microseconds since the epoch on the store's clock; durations are
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from idemproxy.core.message import Answer, Fields
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass
+else:
+    from idemproxy.core.value import dataclass
+
 
 MICROSECONDS: Final = 1_000_000
 

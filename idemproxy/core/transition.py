@@ -19,11 +19,16 @@ The rules, each with the failure that it prevents:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from idemproxy.core.record import Phase, Record, Source
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass
+else:
+    from idemproxy.core.value import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,9 +273,14 @@ def hold_of(record: Record) -> Hold:
 
 def _completed(record: Record, completion: Completion, now: int) -> Record:
     expires_at = now + completion.retention
-    return replace(
-        record,
+    return Record(
         phase=Phase.COMPLETED,
+        fingerprint=record.fingerprint,
+        fence=record.fence,
+        owner=record.owner,
+        route=record.route,
+        claimed_at=record.claimed_at,
+        lease_until=record.lease_until,
         settled_at=now,
         expires_at=expires_at,
         forget_at=expires_at + completion.expired_mark,

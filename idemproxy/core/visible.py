@@ -9,16 +9,17 @@ from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from idemproxy.core.key import KeyInvalidError
-from idemproxy.core.message import Fields
+from idemproxy.core.message import Fields, field_values
 from idemproxy.core.policy import comparable_path
 from idemproxy.core.workflow import find_workflow, step_key
 
 _NAMING: Final = (b"/_idemproxy/keys/", b"/_idemproxy/workflows/")
 """The pages that are asked for by a key, or by the id of a workflow, which is part of its keys."""
+_OWN: Final = b"/_idemproxy/"
+_PART: Final = re.compile(rb"[/%]")
 
 _ESCAPED = re.compile(rb'\\(["\\])')
 _TO_ESCAPE = re.compile(rb'["\\]')
-_BEHIND_PATH = re.compile(rb"[?#]")
 _USERINFO = re.compile(rb"((?:/|%2f){2})(?:(?!/|%2f).)*(?:@|%40)", re.IGNORECASE | re.DOTALL)
 _PIECE = re.compile(rb"%[0-9a-f]{2}|.", re.IGNORECASE | re.DOTALL)
 
@@ -29,19 +30,25 @@ def plain_keys(fields: Fields, names: Collection[bytes]) -> frozenset[bytes]:
     `names`: the fields, in lower case, that hold keys. A quoted key stands there as it was sent, and without its escapes.
     """
     keys: set[bytes] = set()
-    for value in (value for name, value in fields if name.lower() in names):
+    for value in [value for name in names for value in field_values(fields, name)]:
+        if _TO_ESCAPE.search(value) is None:  # as is usual: there is one spelling
+            keys.add(value)
+            continue
         inner = value.removeprefix(b'"').removesuffix(b'"')
         bare = _ESCAPED.sub(rb"\1", inner)
         keys |= {inner, bare, _TO_ESCAPE.sub(rb"\\\g<0>", bare)}
     with suppress(KeyInvalidError):
         workflow = find_workflow(fields)
-        keys.add(((workflow and step_key(workflow)) or "").encode("ascii"))
+        if workflow is not None:  # with a number, the id alone makes every key of the workflow
+            plain = workflow.id.encode("ascii")
+            keys |= {plain, _TO_ESCAPE.sub(rb"\\\g<0>", plain)}
+            keys.add((step_key(workflow) or "").encode("ascii"))
     return frozenset(keys - {b""})
 
 
 def tells(text: bytes, keys: Collection[bytes]) -> bool:
     """Whether a text holds one of the keys, as it stands or percent-encoded."""
-    plain = unquote_to_bytes(text)
+    plain = unquote_to_bytes(text) if b"%" in text else text
     return any(key in text or key in plain for key in keys)
 
 
@@ -50,14 +57,18 @@ def visible_path(target: bytes, keys: Collection[bytes]) -> bytes:
 
     So it is with the id of a workflow that is asked for.
     """
-    path = _BEHIND_PATH.split(target, maxsplit=1)[0]
+    path = target.partition(b"?")[0].partition(b"#")[0]
     if not path.startswith(b"/"):
         return b"-"  # it may hold credentials
     comparable = comparable_path(path)
     for page in _NAMING:
         if comparable.startswith(page):
             return page + b"*"
-    return _without_keys(_USERINFO.sub(rb"\1*@", path), sorted(keys, key=len, reverse=True))
+    if comparable.startswith(_OWN) and _PART.search(comparable, len(_OWN)):
+        return _OWN + b"*"  # whoever mistypes a page gives it the same names
+    if b"@" in path or b"%40" in path:
+        path = _USERINFO.sub(rb"\1*@", path)
+    return _without_keys(path, sorted(keys, key=len, reverse=True))
 
 
 def _without_keys(path: bytes, longest_first: list[bytes]) -> bytes:

@@ -10,12 +10,18 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import field
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote_to_bytes
 
 from idemproxy.core.key import MAX_KEY_LENGTH, KeyInvalidError, KeyMode, KeyRule, KeySource, explicit_key, parse_key, sole
-from idemproxy.core.message import Fields
+from idemproxy.core.message import Fields, field_values, has_any
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass
+else:
+    from idemproxy.core.value import dataclass
+
 
 ID: Final = b"workflow-id"
 STEP: Final = b"workflow-step"
@@ -61,12 +67,9 @@ def find_name(fields: Fields, rule: KeyRule) -> Name | None:
 
 def find_workflow(fields: Fields) -> Workflow | None:
     """Where the agent is, None where no id is told. Raises KeyInvalidError."""
-    told: dict[bytes, list[bytes]] = {}
-    for name, value in fields:
-        if (lowered := name.lower()) in _CARRIERS:
-            told.setdefault(lowered, []).append(value)
-    if not told:
+    if not has_any(fields, _CARRIERS):
         return None
+    told = {name: values for name in _CARRIERS if (values := field_values(fields, name))}
     for name, value in _members(told.get(BAGGAGE, [])):
         if name in NAMES and name not in told:
             told.setdefault(b"baggage " + name, []).append(value)

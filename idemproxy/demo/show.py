@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Show it as the parsed `arguments` say; the exit status."""
+    """Show it as the parsed `arguments` say; the exit status. Raises OutputLostError."""
     # Ended by these, the demo would leave its programs behind.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _leave)
@@ -62,6 +62,8 @@ def _show(kill_at: int, resume: str, store: str | None) -> int:
         listening = ("--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--access-log", "off")
         proxy = serving(directory / "proxy.log", "idemproxy", "run", "--upstream", api, *listening, *places)
         proxy_url = stack.enter_context(proxy)  # starts while the first half is shown
+        if store is not None:
+            proxy_url()  # what is wrong with it is told before anything is shown
         timeline.say(f"An agent rebooks a cancelled flight in {len(STEPS)} steps; {len(EFFECTS)} of them have an effect.")
         timeline.say(f"It is killed right after step {kill_at} ({STEPS[kill_at - 1].action}), and started again.")
 

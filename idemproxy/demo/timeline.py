@@ -21,8 +21,16 @@ _COLOURS: Final = {"replayed": GREEN, "recovered": GREEN}
 _LABEL: Final = 16
 
 
+class OutputLostError(Exception):
+    """What is shown cannot be written; `failure` says why."""
+
+    def __init__(self, failure: OSError) -> None:
+        super().__init__(str(failure))
+        self.failure = failure
+
+
 class Timeline:
-    """Writes to `out` what an agent tells; step number `kill_at` has a line of its own."""
+    """Writes to `out` what an agent tells; step number `kill_at` has a line of its own. Its methods raise OutputLostError."""
 
     def __init__(self, out: TextIO, kill_at: int) -> None:
         self._out = out
@@ -40,10 +48,7 @@ class Timeline:
 
     def say(self, text: str) -> None:
         """Write a line."""
-        if self._is_terminal:
-            self._out.write("\r\x1b[K")
-        self._out.write(f"{text}\n")
-        self._out.flush()
+        self._write("\r\x1b[K" * self._is_terminal + f"{text}\n")
 
     def event(self, label: str, text: str, colour: str | None = None) -> None:
         """Write a line of the timeline."""
@@ -53,8 +58,7 @@ class Timeline:
     def step(self, told: dict[str, Any]) -> None:
         """A step has been done; it goes into the line of those before it, if it went the same way."""
         if self._is_terminal:
-            self._out.write(f"\r\x1b[K  step {told['step']:2}: {STEPS[told['step'] - 1].action}")
-            self._out.flush()
+            self._write(f"\r\x1b[K  step {told['step']:2}: {STEPS[told['step'] - 1].action}")
         before = self._stretch[-1] if self._stretch else told
         is_other = "read" not in {before["how"], told["how"]} and before["how"] != told["how"]
         if is_other or self._kill_at in {before["step"], told["step"]}:
@@ -91,3 +95,10 @@ class Timeline:
     def painted(self, text: str, colour: str | None) -> str:
         """The text in a colour, where there are colours."""
         return f"\x1b[{colour}m{text}\x1b[0m" if self._has_colour and colour else text
+
+    def _write(self, text: str) -> None:
+        try:
+            self._out.write(text)
+            self._out.flush()
+        except OSError as failure:
+            raise OutputLostError(failure) from failure

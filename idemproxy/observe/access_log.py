@@ -10,13 +10,15 @@ import os
 import queue
 import select
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 import orjson
 
+from idemproxy.core.record import MICROSECONDS
 from idemproxy.observe.observation import Observation
 
 Schedule: TypeAlias = Callable[[float, Callable[[], None]], object]
@@ -74,8 +76,9 @@ class AccessLog:
 
 def log_line(observation: Observation, now: float) -> bytes:
     """One line of JSON, ended by a newline; members without a value are left out, and so is `unrecorded` unless true."""
-    members = {
-        "time": datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),  # RFC 3339
+    second, microsecond = divmod(round(now * MICROSECONDS), MICROSECONDS)
+    present: dict[str, object] = {
+        "time": f"{_moment(second)}.{microsecond // 1_000:03}Z",  # RFC 3339
         "route": observation.route,
         "method": observation.method,
         "path": observation.path,
@@ -83,22 +86,30 @@ def log_line(observation: Observation, now: float) -> bytes:
         "outcome": observation.outcome,
         "seconds": _microseconds(observation.seconds),
         "bytes": observation.response_bytes,
-        "result": observation.result,
-        "attempt_seconds": _microseconds(observation.attempt_seconds),
-        "waited": _microseconds(observation.waited),
-        "slug": observation.slug,
-        "scope": observation.scope,
-        "upstream": observation.upstream,
-        "key": observation.key_hash,
-        "fence": observation.fence,
-        "request_id": observation.request_id,
-        "unrecorded": observation.unrecorded or None,
     }
-    present = {name: value for name, value in members.items() if value is not None}
+    perhaps = (
+        ("result", observation.result),
+        ("attempt_seconds", _microseconds(observation.attempt_seconds)),
+        ("waited", _microseconds(observation.waited)),
+        ("slug", observation.slug),
+        ("scope", observation.scope),
+        ("upstream", observation.upstream),
+        ("key", observation.key_hash),
+        ("fence", observation.fence),
+        ("request_id", observation.request_id),
+        ("unrecorded", observation.unrecorded or None),
+    )
+    present.update([pair for pair in perhaps if pair[1] is not None])
     try:
         return orjson.dumps(present, option=orjson.OPT_APPEND_NEWLINE)
     except orjson.JSONEncodeError:  # a raw target may hold bytes that are not UTF-8, which came in as lone surrogates
         return orjson.dumps(_escaped(present), option=orjson.OPT_APPEND_NEWLINE)
+
+
+@lru_cache(maxsize=1)
+def _moment(second: int) -> str:
+    """A second in UTC, which many lines in a row have in common."""
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _microseconds(seconds: float | None) -> float | None:
@@ -119,10 +130,14 @@ class Outlet:
 
     A reader that stops reading fills its pipe, and the next write to it would stop the event loop, and with it every request.
     Here it stops only the thread. Beyond _QUEUED_BATCHES, batches are dropped whole; so are those that the descriptor refuses.
+
+    `is_shared`: other processes write to the descriptor too. Then no more is written at once than a pipe takes as a whole, and
+    that ends where a line does, so that only a line that is longer than that may be torn.
     """
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, *, is_shared: bool = False) -> None:
         self._descriptor = descriptor
+        self._is_shared = is_shared
         self._batches: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         # A daemon: a full pipe must not keep the process from ending.
         self._thread = threading.Thread(target=self._carry, name="access-log", daemon=True)
@@ -141,7 +156,8 @@ class Outlet:
     def _carry(self) -> None:
         while (batch := self._batches.get()) is not None:
             with suppress(OSError):
-                self._write_all(batch)
+                for piece in whole_lines(batch) if self._is_shared else (batch,):
+                    self._write_all(piece)
 
     def _write_all(self, batch: bytes) -> None:
         rest = memoryview(batch)
@@ -150,3 +166,14 @@ class Outlet:
                 rest = rest[os.write(self._descriptor, rest) :]
             except BlockingIOError:  # whoever shares the pipe may have made it non-blocking
                 select.select((), (self._descriptor,), ())
+
+
+def whole_lines(batch: bytes, longest: int = select.PIPE_BUF) -> Iterator[bytes]:
+    """The batch in pieces of whole lines, none longer than `longest` unless it is one line."""
+    start = 0
+    while len(batch) - start > longest:
+        end = batch.rfind(b"\n", start, start + longest) + 1 or batch.find(b"\n", start) + 1 or len(batch)
+        yield batch[start:end]
+        start = end
+    if start < len(batch):
+        yield batch[start:]

@@ -25,10 +25,14 @@ _ESCAPED: Final = {code: repr(chr(code))[1:-1] for code in (*range(32), 127)}
 
 
 class Lines(logging.Handler):
-    """Writes records with `write`. `as_json`: one JSON object for each line, for programs that collect them."""
+    """Writes records with `write`. `as_json`: one JSON object for each line, for programs that collect them.
 
-    def __init__(self, write: Callable[[bytes], None], *, as_json: bool) -> None:
+    `of` tells whose lines they are, where several processes write them.
+    """
+
+    def __init__(self, write: Callable[[bytes], None], *, as_json: bool, of: str = "") -> None:
         super().__init__()
+        self._of = f"{of}: " if of else ""
         self._write = write
         self._as_json = as_json
         self._latest: dict[str, tuple[float, int]] = {}
@@ -40,7 +44,7 @@ class Lines(logging.Handler):
             self._latest[record.msg] = since, left_out + 1
             return
         self._latest[record.msg] = record.created, 0
-        text = record.getMessage().translate(_ESCAPED) + (f" (and {left_out} more like this)" if left_out else "")
+        text = self._of + record.getMessage().translate(_ESCAPED) + (f" (and {left_out} more like this)" if left_out else "")
         if record.exc_info:
             text += "\n" + logging.Formatter().formatException(record.exc_info)
         self._write(self._line(record, text))

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from idemproxy.core.problem import Slug
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass
+else:
+    from idemproxy.core.value import dataclass
 
 
 class Outcome(StrEnum):

@@ -6,17 +6,19 @@ Limits of the head are larger than those for requests: an over-long answer to a 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import httptools
 
-from idemproxy.core.message import Fields, field_values
+from idemproxy.core.message import Fields, Indexed, field_values
 from idemproxy.core.outcome import Unsure
 from idemproxy.core.policy import KIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from dataclasses import dataclass
+else:
+    from idemproxy.core.value import dataclass
 
 MAX_HEAD: Final = 256 * KIB
 """Also of a trailer, and of what is said between two pieces of a body, in the lines that begin chunks."""
@@ -156,8 +158,8 @@ class AnswerReader:
         """A head is whole: an interim one, the last of HTTP, or the one whose body follows."""
         if self.finished or self.error is not None:
             return  # what follows is no answer to this request
-        status, version, fields = self._parser.get_status_code(), self._parser.get_http_version(), tuple(self._fields)
-        self._told_bytes += sum(len(name) + len(value) + _SEPARATORS for name, value in fields)
+        status, version, fields = self._parser.get_status_code(), self._parser.get_http_version(), Indexed(self._fields)
+        self._told_bytes += sum([len(name) + len(value) + _SEPARATORS for name, value in fields])
         if version not in _VERSIONS or not _CONTINUE <= status <= _LAST:
             self._fail_invalid(f"the upstream's answer is none of HTTP/1.1: its version is {version}, its status {status:03}")
         elif self._told_bytes > MAX_HEAD:

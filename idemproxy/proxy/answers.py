@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -22,10 +21,13 @@ from idemproxy.proxy.upstream import Attempted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from dataclasses import dataclass
 
     from idemproxy.core.problem import Problem
     from idemproxy.proxy.answer_reader import AnswerHead
     from idemproxy.proxy.reply import Forwarded, Relay
+else:
+    from idemproxy.core.value import dataclass
 
 _log = logging.getLogger(__name__)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, Final, cast
 
@@ -73,7 +72,8 @@ async def read_body(http: web.BaseRequest, covered: Covered, patience: float) ->
     route = covered.route
     limit = route.policy.max_request_body
     try:
-        return replace(covered.request, body=await whole_body(http, covered.request, limit, patience))
+        request = covered.request
+        return Request(request.method, request.target, request.fields, await whole_body(http, request, limit, patience))
     except TooLongError as exc:
         detail = f"The request body exceeds {limit} bytes, so nothing was sent."
         raise RefusedError(problem(Slug.BODY_TOO_LARGE, detail), route.name, close=True) from exc
@@ -89,6 +89,11 @@ async def whole_body(http: web.BaseRequest, request: Request, limit: int, patien
     if (http.content_length or 0) > limit:
         raise TooLongError
     await answer_expectation(http, request)
+    if http.content.is_eof():  # it is all here, as is usual
+        body = http.content.read_nowait()
+        if len(body) > limit:
+            raise TooLongError
+        return body
     intake = Intake(http, patience)
     pieces = []
     size = 0
@@ -102,6 +107,6 @@ async def whole_body(http: web.BaseRequest, request: Request, limit: int, patien
 
 async def answer_expectation(http: web.BaseRequest, request: Request) -> None:
     """Tell a client that waits for it to send its body (RFC 9110, section 10.1.1); the decision to take it has been made."""
-    expected = any(value.lower() == b"100-continue" for value in field_values(request.fields, b"expect"))
-    if expected and http.version.minor:  # an HTTP/1.0 client would take it for the answer
+    expected = [value.lower() for value in field_values(request.fields, b"expect")]
+    if b"100-continue" in expected and http.version.minor:  # an HTTP/1.0 client would take it for the answer
         await http.writer.write(_CONTINUE)

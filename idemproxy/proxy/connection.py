@@ -63,6 +63,7 @@ class Connection(asyncio.Protocol):
         self._answer = AnswerReader(to_head=False)
         self._waiter: asyncio.Future[None] | None = None
         self._threshold = 0
+        self._timer: asyncio.TimerHandle | None = None
 
     # The exchange, as its owner drives it.
 
@@ -100,7 +101,9 @@ class Connection(asyncio.Protocol):
         self._untaken = 0
         self._relaying = False
         self._uploading = False
-        self._timer = self._loop.call_at(now + min(timeouts.first_byte, timeouts.idle, timeouts.total), self._watch_the_clock)
+        due = now + min(timeouts.first_byte, timeouts.idle, timeouts.total)
+        if self._timer is None or self._timer.when() > due:
+            self._look_at(due)
 
     def write_first(self, data: bytes) -> None:
         """Write the first bytes of the request, now. Raises BrokenPipeError when it is certain that none of them left.
@@ -188,7 +191,7 @@ class Connection(asyncio.Protocol):
 
         `drain` waits until all that was written is on its way. A peer that vanishes without a word is found out by TCP.
         """
-        self._timer.cancel()
+        self._look_at(None)
         self._transport.set_write_buffer_limits(high=1, low=0)
         self._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
@@ -219,7 +222,6 @@ class Connection(asyncio.Protocol):
         """Close the books on this exchange."""
         self._idle = True
         self.fresh = False
-        self._timer.cancel()
 
     def abort(self) -> None:
         """Drop the connection at once, unless it is about to end in order."""
@@ -268,8 +270,21 @@ class Connection(asyncio.Protocol):
         self._answer.fail(outcome)
         self._wake()
 
+    def _look_at(self, when: float | None) -> None:
+        """Set the timer; None: there is to be none."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if when is None else self._loop.call_at(when, self._watch_the_clock)
+
     def _watch_the_clock(self) -> None:
-        """One timer for each exchange: finds which limit is the next to be reached, and whether it has been."""
+        """Find which limit is the next to be reached, and whether it has been.
+
+        One timer for each connection: it stays when an exchange ends, and finds the next one when it is due, or none. A timer
+        that is set for each exchange costs each of them, and is seldom due.
+        """
+        self._timer = None
+        if self._idle:
+            return
         now = self._loop.time()
         unwritten, left = self._transport.get_write_buffer_size(), untaken(self._transport)
         if unwritten and left < self._untaken:
@@ -284,7 +299,7 @@ class Connection(asyncio.Protocol):
         if at <= now and not waits_for_us:
             self.fail(Unsure(reason, error, 504))
             return
-        self._timer = self._loop.call_at(now + silence if waits_for_us else at, self._watch_the_clock)
+        self._look_at(now + silence if waits_for_us else at)
 
     # What the transport tells.
 
@@ -326,6 +341,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Whatever was not whole by now never will be."""
         self._lost = True
+        self._look_at(None)
         if not self._idle:
             self._hear_last_words()
             why = getattr(exc, "reason", None) or getattr(exc, "strerror", None) or str(exc or "")  # TLS has reasons

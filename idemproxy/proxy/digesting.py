@@ -17,7 +17,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from idemproxy.core.coding import names, undo
-from idemproxy.core.fingerprint import FingerprintRule
+from idemproxy.core.fingerprint import FingerprintRule, fingerprint
 from idemproxy.core.message import field_values
 from idemproxy.core.policy import KIB, MIB
 from idemproxy.core.stamp import stamp
@@ -60,6 +60,8 @@ class Digesting:
     async def fingerprint(self, request: Request, route: Route) -> str:
         """What is asked, as a digest."""
         rule, limit = route.policy.fingerprint, route.policy.max_request_body
+        if len(request.body) < LARGE and not field_values(request.fields, b"content-encoding"):
+            return fingerprint(request, rule, max_decoded=limit)
         size: int | None = len(request.body)
         codings = names(field_values(request.fields, b"content-encoding"))
         if codings and rule.mode != "raw":

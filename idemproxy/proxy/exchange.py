@@ -2,7 +2,8 @@
 
 Each journey is a task of the proxy's own: a client that leaves changes nothing of it. It writes to the store twice, and
 the order is the product: the claim is durable before the first byte leaves, and the settlement before the first byte of the
-reply. The one exception is an answer that streams, which is relayed as it comes and settled at its end.
+reply. The one exception is an answer that streams, which is relayed as it comes and settled at its end. A step of a workflow is
+noted in between, so that a journal holds what may have been carried out, and no more.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import field
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
@@ -42,7 +43,8 @@ from idemproxy.proxy.upstream import attempt, judged
 from idemproxy.store.base import LostRecordsError, StoreUnavailableError, StoreUncertainError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
+    from dataclasses import dataclass
 
     from idemproxy.core.journal import Note, WorkflowIdentity
     from idemproxy.core.message import Request
@@ -57,6 +59,8 @@ if TYPE_CHECKING:
     from idemproxy.proxy.reply import Relay, Reply
     from idemproxy.proxy.settler import Settler
     from idemproxy.store.base import Store, Wake
+else:
+    from idemproxy.core.value import dataclass
 
 _log = logging.getLogger(__name__)
 
@@ -163,14 +167,14 @@ class Exchange:
         """Claim, and do what the machine says, until there is something to say to the client."""
         call, reply = journey.call, journey.reply
         policy, key_hash = call.route.policy, call.identity.key_hash
-        owner = self._owner.draw()
+        owner: str | None = None
         patience = elapsed() + call.wait
         before: Record | None = None
         reclaim: int | None = None
         wake: Wake | None = None
-        with ExitStack() as watching, self._noting(call) as noting:
+        with ExitStack() as stack:
             while not reply.done():
-                asked_at = elapsed()
+                owner, asked_at = owner or self._owner.draw(), elapsed()
                 ask = Ask(call.fingerprint, owner, call.route.name, round(policy.lease * MICROSECONDS), reclaim)
                 claimed = await self._claim(call.identity, ask, before, watched=wake is not None)
                 if isinstance(claimed, Found):
@@ -179,9 +183,10 @@ class Exchange:
                 rule = decide(claimed, call.fingerprint, policy, patient=asked_at < patience, waited=wake is not None)
                 match rule.verb, claimed:
                     case Verb.FORWARD, Granted(hold):
-                        await self._noted(noting, call.identity, hold, before)
+                        if call.note is not None:
+                            await self._note(call, *call.note, hold, before)
                         await self._act(journey, hold, Lease(asked_at, policy.lease), before)
-                        owner, before, reclaim = self._owner.draw(), None, None  # for another look, where there is no reply yet
+                        owner = before = reclaim = None  # for another look, where there is no reply yet
                     case Verb.REPLAY, Found(record):
                         reply.set_result(await replayed(record, key_hash, call.request.fields))
                     case Verb.REFUSE, Found(record):
@@ -189,33 +194,19 @@ class Exchange:
                     case ((Verb.RECLAIM | Verb.PROBE), Found(record)):  # of those who ask at once, one gets the claim
                         before, reclaim = record if record.phase is Phase.UNKNOWN else None, record.fence
                     case Verb.WAIT, Found() if wake is None:  # look again, now that the settlement will be told
-                        wake = watching.enter_context(self._store.watch(call.identity))
+                        wake = stack.enter_context(self._store.watch(call.identity))
                     case Verb.WAIT, Found() if wake is not None:
                         await wake.wait(max(0.0, min(patience - elapsed(), FALLBACK_POLL)))
                         journey.waited = elapsed() - (patience - call.wait)
                     case unknown:
                         raise AssertionError(f"the journey knows no way to {unknown}")
 
-    @contextmanager
-    def _noting(self, call: Call) -> Iterator[asyncio.Task[None] | None]:
-        """The note for the journal, on its way: it leaves together with the first claim."""
-        if call.note is None:
-            yield None
-            return
-        noting = self._loop.create_task(self._store.journals.note(*call.note))
-        try:
-            yield noting
-        finally:  # an operation that is known already was noted when it began
-            noting.add_done_callback(lambda done: done.cancelled() or done.exception())
-            noting.cancel()
-
-    async def _noted(self, noting: asyncio.Task[None] | None, identity: Identity, hold: Hold, before: Record | None) -> None:
+    async def _note(self, call: Call, workflow: WorkflowIdentity, note: Note, hold: Hold, before: Record | None) -> None:
         """See that a step is in the journal before it is forwarded; if it is not, the claim is given back."""
         try:
-            if noting is not None:
-                await noting
+            await self._store.journals.note(workflow, note)
         except StoreUnavailableError:
-            await self._settler.settle(identity, hold, Release() if before is None else still_unknown(before))
+            await self._settler.settle(call.identity, hold, Release() if before is None else still_unknown(before))
             raise
 
     async def _claim(self, identity: Identity, ask: Ask, before: Record | None, *, watched: bool) -> Granted | Found:
@@ -228,10 +219,14 @@ class Exchange:
     async def _act(self, journey: Journey, hold: Hold, lease: Lease, before: Record | None) -> None:
         """What a grant allows: to forward, once; where the outcome was unknown and can be asked for, after asking."""
         rule = journey.call.route.policy.probe
-        if before is None or rule is None:
-            await self._forward(journey, hold, lease, before)
-        elif await self._probe(journey, hold, lease, before, rule):
-            await self._forward(journey, hold, lease, None)
+        self._leases.keep(journey.call.identity, hold, lease)
+        try:
+            if before is None or rule is None:
+                await self._forward(journey, hold, lease, before)
+            elif await self._probe(journey, hold, before, rule):
+                await self._forward(journey, hold, lease, None)
+        finally:
+            self._leases.let_go(hold)
 
     async def _forward(self, journey: Journey, hold: Hold, lease: Lease, before: Record | None) -> None:
         """One attempt, kept alive by renewals, judged, written down, and only then answered.
@@ -246,10 +241,9 @@ class Exchange:
             settlement = judge(judged(head), policy.outcome)
             reply.set_result(relayed(head, relay, settlement, forwarded, _told(call, hold, forwarded.seconds)))
 
-        with self._leases.keep(call.identity, hold, lease):
-            attempted = await attempt(self._pools[call.route.upstream], call.request, call.key, call.route, lease, begin_relay)
-            settlement, ending = conclude(attempted.result, attempted.answer, policy, before)
-            settled = await self._settler.settle(call.identity, hold, ending)
+        attempted = await attempt(self._pools[call.route.upstream], call.request, call.key, call.route, lease, begin_relay)
+        settlement, ending = conclude(attempted.result, attempted.answer, policy, before)
+        settled = await self._settler.settle(call.identity, hold, ending)
         if attempted.relay is not None:
             attempted.relay.end(broken=attempted.answer is None)
             return
@@ -265,30 +259,27 @@ class Exchange:
         told = _told(call, hold, forwarded.seconds, unrecorded=settled in (None, Settled.STALE))
         reply.set_result(reply_to(attempted, settlement, forwarded, told))
 
-    async def _probe(self, journey: Journey, hold: Hold, lease: Lease, before: Record, rule: ProbeRule) -> bool:
+    async def _probe(self, journey: Journey, hold: Hold, before: Record, rule: ProbeRule) -> bool:
         """Ask the upstream about an unknown outcome; True when it surely did not happen, and may be forwarded."""
         call, reply = journey.call, journey.reply
         since = before.settled_at or before.claimed_at
         unsettled = rule.settle - (hold.claimed_at - since) / MICROSECONDS
-        with self._leases.keep(call.identity, hold, lease):
-            verdict = await probe(self._pools[call.route.upstream], rule, call.request, call.key, call.route)
-            match verdict:
-                case Done(answer):
-                    settled = await self._settler.settle(
-                        call.identity, hold, completed(answer, call.route.policy, Source.RECOVERED)
-                    )
-                    unrecorded = settled in (None, Settled.STALE)
-                    reply.set_result(recovered(answer, _told(call, hold, 0.0, unrecorded=unrecorded)))
-                case NotDone() if unsettled <= 0:
-                    return True
-                case NotDone():
-                    await self._settler.settle(call.identity, hold, still_unknown(before))
-                    retry_after = max(1, math.ceil(unsettled))
-                    reply.set_result(refused(_HELD, before, call.identity.key_hash, retry_after=retry_after))
-                case Unclear(reason):
-                    _log.warning("route %s: a probe proved nothing: %s", call.route.name, reason)
-                    await self._settler.settle(call.identity, hold, still_unknown(before))
-                    reply.set_result(refused(_HELD, before, call.identity.key_hash))
+        verdict = await probe(self._pools[call.route.upstream], rule, call.request, call.key, call.route)
+        match verdict:
+            case Done(answer):
+                settled = await self._settler.settle(call.identity, hold, completed(answer, call.route.policy, Source.RECOVERED))
+                unrecorded = settled in (None, Settled.STALE)
+                reply.set_result(recovered(answer, _told(call, hold, 0.0, unrecorded=unrecorded)))
+            case NotDone() if unsettled <= 0:
+                return True
+            case NotDone():
+                await self._settler.settle(call.identity, hold, still_unknown(before))
+                retry_after = max(1, math.ceil(unsettled))
+                reply.set_result(refused(_HELD, before, call.identity.key_hash, retry_after=retry_after))
+            case Unclear(reason):
+                _log.warning("route %s: a probe proved nothing: %s", call.route.name, reason)
+                await self._settler.settle(call.identity, hold, still_unknown(before))
+                reply.set_result(refused(_HELD, before, call.identity.key_hash))
         return False
 
 

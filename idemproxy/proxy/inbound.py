@@ -5,15 +5,16 @@ Everything that can be refused without the store is refused here, in the order o
 
 from __future__ import annotations
 
+import random
 import re
-import secrets
-from dataclasses import dataclass, field
+from dataclasses import field
+from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from idemproxy.core.journal import Note, WorkflowIdentity
 from idemproxy.core.key import KeyInvalidError, KeyMode, KeySource, hash_secretly
-from idemproxy.core.message import Fields, Request, field_values
+from idemproxy.core.message import Fields, Indexed, Request, field_values, has_any
 from idemproxy.core.origin import Arrival, believed, is_trusted, told
 from idemproxy.core.policy import SAFE_METHODS, Effect, Route, comparable_path, match_route
 from idemproxy.core.problem import Problem, Slug, problem
@@ -25,11 +26,14 @@ from idemproxy.observe.observation import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from dataclasses import dataclass
     from ipaddress import IPv4Network, IPv6Network
 
     from aiohttp import web
 
     from idemproxy.proxy.digesting import Digesting
+else:
+    from idemproxy.core.value import dataclass
 
 MAX_WAIT: Final = 120.0
 """The longest that a client may ask to wait, in seconds: what holds on to a connection should end."""
@@ -38,6 +42,7 @@ RESERVED: Final = b"/_idemproxy/"
 """A path that begins so, however it is spelled, never reaches an upstream."""
 
 _WAIT_PREFERENCE = re.compile(rb"(?:^|[,;])\s*wait\s*=\s*\"?(\d{1,6})\"?\s*(?:$|[,;])", re.IGNORECASE)
+_UPGRADE: Final = frozenset({b"upgrade"})
 _NEVER_TUNNELLED: Final = (b"h2", b"http/", b"tls/")
 _ABSOLUTE: Final = re.compile(rb"(https?)://([^/?]*)(/?.*)", re.IGNORECASE)
 _AUTHORITY: Final = re.compile(rb"((?:[0-9a-z\-._~!$&'()*+,;=]|%[0-9a-f]{2})+|\[[0-9a-f:.]+\])(?::([0-9]{0,5}))?", re.IGNORECASE)
@@ -93,16 +98,18 @@ class Own:
 def arrival_of(http: web.BaseRequest, trusted: tuple[IPv4Network | IPv6Network, ...]) -> Arrival:
     """How a request came in, and a name for it; `trusted` are the networks whose word on others is believed."""
     peer = http.remote or ""
-    made = secrets.token_hex(16).encode("ascii")
+    made = b"%032x" % random.getrandbits(128)
     return Arrival(peer, http.secure, is_trusted(peer, trusted), made, b"1.%d" % http.version.minor)
 
 
-def arrive(http: web.BaseRequest, arrival: Arrival, routes: Sequence[Route], secret: bytes | None) -> Own | Passing | Covered:
-    """Find the route, the key and the scope. Raises RefusedError."""
-    host = _host(http, http.raw_headers)
+def arrive(
+    http: web.BaseRequest, fields: Indexed, arrival: Arrival, routes: Sequence[Route], secret: bytes | None
+) -> Own | Passing | Covered:
+    """Find the route, the key and the scope; `fields` are the request's. Raises RefusedError."""
+    host = _host(http, fields)
     scheme = b"https" if http.secure else b"http"
     target = _origin_form(http.method, http.raw_path.encode("utf-8", "surrogateescape"), host, scheme)
-    request = believed(Request(http.method, target, http.raw_headers), arrival)
+    request = believed(Request(http.method, target, fields), arrival)
     if comparable_path(request.path).startswith(RESERVED):
         return Own(request)
     if not _is_plainly_framed(request):
@@ -178,6 +185,8 @@ def asked_upgrade(request: Request) -> bytes | None:
 
     Not tunnelled are other versions of HTTP and TLS: inside such a tunnel requests would pass this proxy unseen (h2c smuggling).
     """
+    if not has_any(request.fields, _UPGRADE):
+        return None
     tokens = [token.strip().lower() for value in field_values(request.fields, b"connection") for token in value.split(b",")]
     if b"upgrade" not in tokens:
         return None
@@ -207,7 +216,8 @@ def wait_of(request: Request, route: Route) -> float:
 
 def _is_plainly_framed(request: Request) -> bool:
     """Whether no transfer coding but chunked was used: any other is part of the body, and goes with the field that names it."""
-    return [value.lower() for value in field_values(request.fields, b"transfer-encoding")] in ([], [b"chunked"])
+    codings = field_values(request.fields, b"transfer-encoding")
+    return not codings or [coding.lower() for coding in codings] == [b"chunked"]
 
 
 def _host(http: web.BaseRequest, fields: Fields) -> re.Match[bytes] | None:
@@ -215,10 +225,15 @@ def _host(http: web.BaseRequest, fields: Fields) -> re.Match[bytes] | None:
     values = field_values(fields, b"host")
     if not values and not http.version.minor:
         return None
-    host = _AUTHORITY.fullmatch(values[0]) if len(values) == 1 else None
+    host = _authority(values[0]) if len(values) == 1 else None
     if host is None:
         raise _bad("The request needs one Host field, with a host and perhaps a port, so nothing was sent.")
     return host
+
+
+@lru_cache(maxsize=1024)
+def _authority(value: bytes) -> re.Match[bytes] | None:
+    return _AUTHORITY.fullmatch(value)
 
 
 def _origin_form(method: str, target: bytes, host: re.Match[bytes] | None, scheme: bytes) -> bytes:
@@ -234,7 +249,7 @@ def _origin_form(method: str, target: bytes, host: re.Match[bytes] | None, schem
     absolute = _ABSOLUTE.fullmatch(target)
     if absolute is None or (method == "OPTIONS" and not absolute[3]):
         raise _bad("The request's target is no path, so nothing was sent: send one, as in `POST /charges`.")
-    named = _AUTHORITY.fullmatch(absolute[2])
+    named = _authority(absolute[2])
     if named is None or host is None or _server(named, absolute[1]) != _server(host, scheme):
         raise _bad(
             "The request's target names another server than its Host field, so nothing was sent: this is no forward proxy."

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from idemproxy.core.record import MICROSECONDS
@@ -62,25 +61,25 @@ class Leases:
         self._loop = loop
         self._interval = interval
         self._metrics = metrics
-        self._kept: dict[Hold, tuple[Identity, Lease]] = {}
+        self._kept: dict[str, tuple[Identity, Hold, Lease]] = {}
+        """By the owner's nonce, which is drawn for one claim alone."""
         self._heartbeat: asyncio.Task[None] | None = None
 
-    @contextlib.contextmanager
-    def keep(self, identity: Identity, hold: Hold, lease: Lease) -> Iterator[None]:
-        """Renew the lease for as long as the context lasts."""
-        self._kept[hold] = identity, lease
+    def keep(self, identity: Identity, hold: Hold, lease: Lease) -> None:
+        """Renew the lease until it is let go."""
+        self._kept[hold.owner] = identity, hold, lease
         self._metrics.attempt_started()
         if self._heartbeat is None:
             self._heartbeat = self._loop.create_task(self._beat())
-        try:
-            yield
-        finally:
-            del self._kept[hold]
-            self._metrics.attempt_ended()
+
+    def let_go(self, hold: Hold) -> None:
+        """Renew it no more."""
+        del self._kept[hold.owner]
+        self._metrics.attempt_ended()
 
     def held(self) -> list[tuple[Identity, Hold]]:
         """What this process holds now."""
-        return [(identity, hold) for hold, (identity, _) in self._kept.items()]
+        return [(identity, hold) for identity, hold, _ in self._kept.values()]
 
     async def close(self) -> None:
         """Stop renewing."""
@@ -94,24 +93,24 @@ class Leases:
         while True:
             await asyncio.sleep(self._interval if renewed else min(RETRY_SECONDS, self._interval))
             by_duration: dict[float, list[Hold]] = {}
-            for hold, (_, lease) in self._kept.items():
+            for _, hold, lease in self._kept.values():
                 if not lease.lost:
                     by_duration.setdefault(lease.duration, []).append(hold)
             renewed = all([await self._renew(holds, duration) for duration, holds in by_duration.items()])
 
     async def _renew(self, holds: list[Hold], duration: float) -> bool:
         """One batch; False when the store did not confirm it, and it is to be tried again soon: the leases run on."""
-        kept = [(hold, *self._kept[hold]) for hold in holds if hold in self._kept]
+        kept = [self._kept[hold.owner] for hold in holds if hold.owner in self._kept]
         asked_at = elapsed()
         try:
-            renewed = await self._store.renew([(identity, hold) for hold, identity, _ in kept], round(duration * MICROSECONDS))
+            renewed = await self._store.renew([(identity, hold) for identity, hold, _ in kept], round(duration * MICROSECONDS))
         except StoreUnavailableError as exc:
             _log.warning("%d leases could not be renewed: %s", len(kept), exc)
             return False
-        for (hold, _, lease), still_held in zip(kept, renewed, strict=True):
+        for (_, hold, lease), still_held in zip(kept, renewed, strict=True):
             if still_held:
                 lease.until = asked_at + duration
-            elif hold in self._kept:
+            elif hold.owner in self._kept:
                 lease.lost = True
                 self._metrics.lease_lost()
         return True

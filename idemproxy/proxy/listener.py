@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
+from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from aiohttp import StreamReader, web
 
 from idemproxy.core.key import KeyRule
+from idemproxy.core.message import Indexed
 from idemproxy.core.origin import request_id_of, told
 from idemproxy.core.policy import Timeouts
 from idemproxy.core.problem import Executed, Slug, problem
@@ -28,7 +30,7 @@ from idemproxy.proxy.tunnel import Tunnel
 from idemproxy.server.connection import Server
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
     from ipaddress import IPv4Network, IPv6Network
 
     from idemproxy.core.message import Request
@@ -133,10 +135,8 @@ class Listener:
                 return await self._send(http, visit, await self._journey(http, visit, arrived))
             if isinstance(arrived, Own):
                 return await self._send(http, visit, await self._pages.answer(http, arrived.request, visit.patience))
-            async with pass_through(http, arrived, self._pools[arrived.route.upstream]) as found:
-                if isinstance(found, Tunnel):
-                    return await self._carry(visit, found)
-                return await self._send(http, visit, found)
+            use = partial(self._use, http, visit)
+            return await pass_through(http, arrived, self._pools[arrived.route.upstream], use)
         except RefusedError as exc:
             return await self._send(http, visit, refusal(exc.problem, Outcome.REFUSED, close=exc.close))
         except (ConnectionError, asyncio.CancelledError) as exc:  # before there was a reply
@@ -154,22 +154,22 @@ class Listener:
             tunnel.close()
 
     def _arrive(self, http: web.BaseRequest, visit: Visit) -> Own | Passing | Covered:
-        arrival = arrival_of(http, self._trusted)
+        arrival, fields = arrival_of(http, self._trusted), Indexed(http.raw_headers)
         try:
             if self.draining:
                 detail = "This proxy is shutting down, so nothing was sent: retry with the same key."
                 raise RefusedError(problem(Slug.DRAINING, detail, retry_after=1), close=True)  # noqa: TRY301 - logged as others
-            arrived = arrive(http, arrival, self._routes, self._secret)
+            arrived = arrive(http, fields, arrival, self._routes, self._secret)
         except RefusedError as exc:
             visit.route = exc.route
             target = http.raw_path.encode("utf-8", "surrogateescape")
-            visit.path = _visible(target, plain_keys(http.raw_headers, self._key_fields))
+            visit.path = _visible(target, plain_keys(fields, self._key_fields))
             raise
         if isinstance(arrived, Own):
             visit.route, visit.outcome = OWN_ROUTE, Outcome.OWN
-            visit.path = _visible(arrived.request.target, plain_keys(http.raw_headers, self._key_fields))
+            visit.path = _visible(arrived.request.target, plain_keys(fields, self._key_fields))
             return arrived
-        keys = plain_keys(http.raw_headers, {arrived.route.policy.key.header})
+        keys = plain_keys(fields, {arrived.route.policy.key.header})
         visit.route = arrived.route.name
         visit.path = _visible(arrived.request.target, keys)
         visit.patience = self._pools[arrived.route.upstream].upstream.timeouts.idle
@@ -206,6 +206,9 @@ class Listener:
         finally:
             self._tell(visit, reply, status, written)
         return self._keep if keep_alive else self._close
+
+    def _use(self, http: web.BaseRequest, visit: Visit, found: Reply | Tunnel) -> Coroutine[Any, Any, web.StreamResponse]:
+        return self._carry(visit, found) if isinstance(found, Tunnel) else self._send(http, visit, found)
 
     async def _carry(self, visit: Visit, tunnel: Tunnel) -> web.StreamResponse:
         """A tunnel, from its opening to its end, however it comes to that; only then is it told of."""

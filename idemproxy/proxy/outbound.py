@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
@@ -14,9 +13,13 @@ from idemproxy.proxy.outlet import Outlet
 from idemproxy.proxy.reply import BrokenOffError
 
 if TYPE_CHECKING:
+    from dataclasses import dataclass
+
     from aiohttp.abc import AbstractStreamWriter
 
     from idemproxy.proxy.reply import Reply, Source
+else:
+    from idemproxy.core.value import dataclass
 
 _BODILESS: Final = frozenset({204, 304})
 _SMALL: Final = 32 * KIB

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from aiohttp import web
 
@@ -25,12 +25,15 @@ from idemproxy.proxy.tunnel import Tunnel
 from idemproxy.proxy.upstream import start_on
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Awaitable, Callable
 
     from idemproxy.proxy.answer_reader import AnswerHead
     from idemproxy.proxy.connection import Connection
     from idemproxy.proxy.inbound import Passing
     from idemproxy.proxy.pool import Pool
+
+
+Used = TypeVar("Used")
 
 
 class Download:
@@ -50,16 +53,16 @@ class Download:
         """The connection is dropped by its owner when the body is not read to its end."""
 
 
-@asynccontextmanager
-async def pass_through(http: web.BaseRequest, passing: Passing, pool: Pool) -> AsyncIterator[Reply | Tunnel]:
-    """Forward the request as it comes; what comes of it is used within the context. A client that leaves ends it at once."""
+async def pass_through(
+    http: web.BaseRequest, passing: Passing, pool: Pool, use: Callable[[Reply | Tunnel], Awaitable[Used]]
+) -> Used:
+    """Forward the request as it comes, and `use` what comes of it. A client that leaves ends it at once."""
     framing = _framing(http, passing)
     head = request_head(passing.request, passing.route, pool.upstream, framing, upgrade=passing.upgrade)
     try:
         connection = await start_on(pool, passing.request, head)
     except NotSentError as exc:
-        yield not_sent(exc.outcome)
-        return
+        return await use(not_sent(exc.outcome))
     upload: asyncio.Task[bool] | None = None
     try:
         connection.relay()
@@ -70,10 +73,9 @@ async def pass_through(http: web.BaseRequest, passing: Passing, pool: Pool) -> A
             upload = asyncio.create_task(_upload(http, passing, connection, patience, chunked=framing == _CHUNKED))
         reply = await _reply(passing, connection)
         if connection.switched:
-            yield Tunnel(http, connection, reply)
-            return
+            return await use(Tunnel(http, connection, reply))
         whole = upload is None or (upload.done() and upload.result())
-        yield reply if whole else replace(reply, close=True)
+        return await use(reply if whole else replace(reply, close=True))
     finally:
         if upload is not None:
             if not upload.done():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Protocol
 from uuid import uuid4
@@ -15,8 +15,12 @@ from idemproxy.core.replay import status_lines
 from idemproxy.observe.observation import Outcome
 
 if TYPE_CHECKING:
+    from dataclasses import dataclass
+
     from idemproxy.core.problem import Problem, Slug
     from idemproxy.observe.observation import Result
+else:
+    from idemproxy.core.value import dataclass
 
 _REASONS: Final = {
     400: b"Bad Request",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from idemproxy.core.forward import request_head, whole_body_framing
@@ -18,13 +17,15 @@ from idemproxy.proxy.reply import Relay
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from dataclasses import dataclass
 
     from idemproxy.core.message import Request
     from idemproxy.core.policy import Route
     from idemproxy.proxy.connection import Connection
     from idemproxy.proxy.lease import Lease
     from idemproxy.proxy.pool import Pool
-
+else:
+    from idemproxy.core.value import dataclass
 
 PIECE: Final = 64 * KIB
 """How much of a request is given to the operating system at a time: what is given cannot be taken back."""

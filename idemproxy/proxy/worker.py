@@ -17,13 +17,19 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from struct import Struct
-from typing import IO, Final, TypeAlias
+from typing import IO, TYPE_CHECKING, Final, TypeAlias
 
 from idemproxy.core.fingerprint import FingerprintRule, fingerprint
 from idemproxy.core.message import Request
 from idemproxy.core.stamp import StampError, StampRule, stamp
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass
+else:
+    from idemproxy.core.value import dataclass
+
 
 _TASK: Final = Struct("!QQ")
 _RESULT: Final = Struct("!?Q")

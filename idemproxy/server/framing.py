@@ -143,6 +143,9 @@ class Framing:
     def _in_head(self, data: bytes) -> Split:
         if not self._head:
             data = data.lstrip(b"\r\n")  # empty lines in front of a request are nothing (RFC 9112, section 2.2)
+            if (found := data.find(_END)) >= 0:  # it is all here, as is usual
+                head = data[: found + len(_END)]
+                return self._end_of_head(head, head, data[len(head) :])
         last = bytes(self._head[1 - len(_END) :])
         found = (last + data).find(_END)
         if found < 0:

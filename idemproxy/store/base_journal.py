@@ -11,7 +11,7 @@ class Journals(Protocol):
     """A home for the journals of workflows. A journal and the records of its steps may live in different places."""
 
     async def note(self, workflow: WorkflowIdentity, note: Note) -> None:
-        """Keep a step in the journal (core.journal.noted), as durably as a claim."""
+        """Keep a step that has been claimed in the journal (core.journal.noted), as durably as the claim."""
 
     async def journal(self, workflow: WorkflowIdentity) -> tuple[Journal, int] | None:
         """The journal and the store's time as it was read, None where there is none (any more)."""

@@ -51,11 +51,11 @@ def _journal(reply: Reply) -> tuple[Journal, int]:
 
 def _told(note: Note) -> bytes:
     record = note.record
-    told = (record.scope, record.upstream, record.key_hash, note.route, note.kept, note.step, note.action)
+    told = (record.scope, record.upstream, record.key_hash, note.route, note.step, note.action)
     return json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _entry(step: bytes) -> Entry:
-    at, _, told = step.partition(b" ")
-    scope, upstream, key_hash, *rest = json.loads(told)
-    return Entry(Note(Identity(scope, upstream, key_hash), *rest), int(at))
+    at, kept, told = step.split(b" ", 2)
+    scope, upstream, key_hash, route, *words = json.loads(told)
+    return Entry(Note(Identity(scope, upstream, key_hash), route, int(kept), *words), int(at))

@@ -135,7 +135,7 @@ class SqliteStore:
         return self._wakes.watch(identity)
 
     async def note(self, workflow: WorkflowIdentity, note: Note) -> None:
-        """As base_journal.Journals.note: one that is asked together with a claim shares its commit."""
+        """As base_journal.Journals.note: those that are asked at the same time share a commit, and its statements."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         await _confirmed(self._queued(future, Joint(future, sqlite_journal.note, sqlite_journal.Noted(workflow, note))))
 

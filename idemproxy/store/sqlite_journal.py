@@ -27,7 +27,7 @@ _ADD_WORKFLOWS: Final = (
 _ADD_STEPS: Final = (
     "INSERT INTO step (workflow, scope, upstream, key_hash, route, kept, step, action, at) "
     f"SELECT workflow.number, asked.scope, upstream, key_hash, route, kept, step, action, ? {_OF_ASKED} WHERE true "
-    "ON CONFLICT (workflow, scope, upstream, key_hash) DO NOTHING"
+    "ON CONFLICT (workflow, scope, upstream, key_hash) DO UPDATE SET kept = max(kept, excluded.kept)"
 )
 _FORGET: Final = f"DELETE FROM workflow WHERE forget_at <= ? AND number IN (SELECT workflow.number {_OF_ASKED})"  # noqa: S608
 

@@ -6,6 +6,7 @@ An output is what the upstream answered, its content codings undone: JSON as it 
 from __future__ import annotations
 
 import base64
+import re
 import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from idemproxy.core.coding import names
-from idemproxy.core.fingerprint.json_form import read_json
+from idemproxy.core.fingerprint.json_form import MOST_LEVELS, read_json
 from idemproxy.core.fingerprint.parameters import essence
 from idemproxy.core.journal import StepStatus, step_status, workflow_status
 from idemproxy.core.message import field_values
@@ -23,9 +24,10 @@ from idemproxy.core.record import AnswerFormatError, Phase, Record, time_shown, 
 from idemproxy.core.replay import decoded_body, read_head
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from idemproxy.core.journal import Entry, Memory
+    from idemproxy.core.record import Identity
     from idemproxy.workflow.answers import Shown
 
 MAX_OUTPUTS: Final = 4 * MIB
@@ -39,6 +41,9 @@ _FIRST_ERROR: Final = 400
 _LEFT_OUT: Final = (None, None)
 _WHITE: Final = b" \t\r\n"
 """What may stand around a JSON value, and is no part of it (RFC 8259, section 2)."""
+_LONG_NUMBER: Final = re.compile(rb"[0-9]{1001}")
+_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_BRACKET: Final = re.compile(rb"[\[\]{}]")
 
 
 @dataclass(slots=True)
@@ -49,13 +54,16 @@ class History:
     steps: list[Shown] = field(default_factory=list)
     statuses: list[StepStatus] = field(default_factory=list)
 
-    def extend(self, entries: Sequence[Entry], records: Sequence[Record | None], now: int) -> None:
-        """The next steps, each with its record as it stands at `now`, in microseconds."""
+    def extend(
+        self, entries: Sequence[Entry], records: Sequence[Record | None], now: int, forgotten: Collection[Identity] = ()
+    ) -> None:
+        """The next steps, each with its record as it stands at `now`, in microseconds; `forgotten` were removed by a person."""
         for entry, record in zip(entries, records, strict=True):
-            self._add(entry, record, now)
+            is_forgotten = record is None and entry.note.record in forgotten
+            self._add(entry, record, StepStatus.UNKNOWN if is_forgotten else step_status(entry, record, now))
 
-    def _add(self, entry: Entry, record: Record | None, now: int) -> None:
-        note, status = entry.note, step_status(entry, record, now)
+    def _add(self, entry: Entry, record: Record | None, status: StepStatus) -> None:
+        note = entry.note
         self.statuses.append(status)
         output, encoding = self._output(record)
         executed, retry = _absent(status) if record is None else standing(record)
@@ -130,7 +138,7 @@ def standing(record: Record) -> tuple[Executed, Retry]:
 
 
 def _absent(status: StepStatus) -> tuple[Executed, Retry]:
-    """The same of a step without a record: it was not carried out, or it is too long ago to say."""
+    """The same of a step without a record: it was not carried out, or that is not known (any more)."""
     if status is StepStatus.FAILED:
         return Executed.NO, Retry.SAME_KEY
     return Executed.UNKNOWN, Retry.AFTER_CHECK
@@ -164,7 +172,11 @@ def output_of(packed: bytes, room: int) -> tuple[bytes, str] | None:
 
 
 def is_json(text: bytes) -> bool:
-    """Whether a text is JSON that can stand within another."""
+    """Whether a text is JSON that can stand within another, and that whoever reads the whole can read.
+
+    Some readers take no value of many levels, and no number of more than a few thousand digits: that one answer is such a value
+    must not cost them the checkpoint.
+    """
     try:
         orjson.loads(text)
     except orjson.JSONDecodeError:  # also for a number beyond the range of a double, and half a surrogate pair
@@ -172,7 +184,19 @@ def is_json(text: bytes) -> bool:
             read_json(text)
         except (ValueError, RecursionError):
             return False
-    return True
+    has_long_number = _LONG_NUMBER.search(text) and _LONG_NUMBER.search(_STRING.sub(b"", text))
+    return not has_long_number and not _is_deep(text)
+
+
+def _is_deep(text: bytes) -> bool:
+    """Whether a JSON text has more levels than the proxy takes itself."""
+    if text.count(b"[") + text.count(b"{") <= MOST_LEVELS:
+        return False
+    depth = deepest = 0
+    for bracket in _BRACKET.findall(_STRING.sub(b"", text)):
+        depth += 1 if bracket in b"[{" else -1
+        deepest = max(deepest, depth)
+    return deepest > MOST_LEVELS
 
 
 def _says_json(content_types: list[bytes]) -> bool:

@@ -9,6 +9,7 @@ from idemproxy.core.journal import WorkflowIdentity
 from idemproxy.core.key import hash_secretly
 from idemproxy.core.problem import Slug, problem
 from idemproxy.core.scope import find_scope
+from idemproxy.core.transition import Verb
 from idemproxy.workflow.answers import shown
 from idemproxy.workflow.asked import TurnedAwayError
 from idemproxy.workflow.checkpoint import History, checkpoint
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from idemproxy.core.journal import Entry, Journal
     from idemproxy.core.policy import Route
+    from idemproxy.core.record import Identity
     from idemproxy.core.scope import ScopeRule
     from idemproxy.proxy.reply import Reply
     from idemproxy.store.base import Store
@@ -52,21 +54,31 @@ class Workflows:
         workflow = self.identity(asked)
         journal, now = await self._journal(workflow)
         entries = self._of_caller(journal.entries, asked)
+        if not entries and journal.memory is None:
+            raise _none()  # all there is, is another's
         history = History()
         for at in range(0, len(entries), _AT_ONCE):
             some = entries[at : at + _AT_ONCE]
             records = await asyncio.gather(*(self._store.read(entry.note.record) for entry in some))
             if None in records:  # what its absence proves is judged by a time at which it was absent
                 _, now = await self._journal(workflow)
-            await asyncio.to_thread(history.extend, some, records, now)
+            forgotten = await self._forgotten(
+                [entry.note.record for entry, record in zip(some, records, strict=True) if record is None]
+            )
+            await asyncio.to_thread(history.extend, some, records, now, forgotten)
         return shown(checkpoint(asked.name, history, journal.memory))
 
     async def _journal(self, workflow: WorkflowIdentity) -> tuple[Journal, int]:
         """The journal and the time at which it was read. Raises TurnedAwayError."""
         found = await self.journals.journal(workflow)
         if found is None:
-            raise unknown("Nothing is kept of such a workflow for this caller: it has not begun, or it is too long ago.")
+            raise _none()
         return found
+
+    async def _forgotten(self, absent: Sequence[Identity]) -> frozenset[Identity]:
+        """Of these the records that a person has removed: so their absence proves nothing."""
+        trails = await asyncio.gather(*(self._store.audit(each) for each in absent))
+        return frozenset(each for each, acts in zip(absent, trails, strict=True) if acts and acts[-1].verb is Verb.FORGET)
 
     def _of_caller(self, entries: Sequence[Entry], asked: Asked) -> list[Entry]:
         """The steps whose records are in the caller's scope: a route may have a narrower one than workflows have."""
@@ -78,3 +90,7 @@ class Workflows:
 def unknown(detail: str) -> TurnedAwayError:
     """There is nothing of a workflow."""
     return TurnedAwayError(problem(Slug.WORKFLOW_UNKNOWN, detail))
+
+
+def _none() -> TurnedAwayError:
+    return unknown("Nothing is kept of such a workflow for this caller: it has not begun, or it is too long ago.")

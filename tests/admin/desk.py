@@ -11,6 +11,7 @@ from idemproxy.admin.access import Access
 from idemproxy.admin.app import admin_app
 from idemproxy.admin.health import Health
 from idemproxy.admin.records import Records
+from idemproxy.admin.sight import Alone
 from idemproxy.core.message import Answer
 from idemproxy.core.policy import Policy
 from idemproxy.core.record import MICROSECONDS, Identity, pack_answer
@@ -46,7 +47,7 @@ class Desk:
     def app(self) -> Application:
         """The listener's application."""
         records = Records(self.store, {"charges": Policy(), "brief": BRIEF}, Access(self.token))
-        return admin_app(Metrics(["charges"], "memory"), Health({}), records)
+        return admin_app(Alone(Metrics(["charges"], "memory"), Health({})), records)
 
     async def claimed(self, of: Identity, route: str = "charges") -> Hold:
         """A record in flight, with a lease of 15 s."""

@@ -14,6 +14,7 @@ from pytest_aiohttp.plugin import AiohttpClient
 
 from idemproxy.admin.app import admin_app
 from idemproxy.admin.health import Check, Health
+from idemproxy.admin.sight import Alone
 from idemproxy.observe.metrics import Metrics
 from idemproxy.observe.observation import Observation, Outcome
 
@@ -58,7 +59,7 @@ def fixture_bench() -> Bench:
 @pytest.fixture(name="client")
 async def fixture_client(bench: Bench, aiohttp_client: AiohttpClient) -> TestClient[Request, Application]:
     """A client of the bench's listener."""
-    return await aiohttp_client(admin_app(bench.metrics, bench.health))
+    return await aiohttp_client(admin_app(Alone(bench.metrics, bench.health)))
 
 
 @pytest.fixture(name="ask")

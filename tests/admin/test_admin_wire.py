@@ -15,6 +15,7 @@ from idemproxy.admin.access import Access
 from idemproxy.admin.app import admin_server
 from idemproxy.admin.health import Health
 from idemproxy.admin.records import Records
+from idemproxy.admin.sight import Alone
 from idemproxy.observe.metrics import Metrics
 from idemproxy.store.memory import MemoryStore
 from tests.admin.desk import NOON
@@ -89,7 +90,7 @@ async def fixture_connect(caplog: pytest.LogCaptureFixture) -> AsyncIterator[Con
     caplog.set_level(logging.DEBUG)
     lines = []
     records = Records(Faulty(lambda: NOON), {}, Access(TOKEN.encode()))
-    async with admin_server(FaultyMetrics(["charges"], "memory"), Health({}), records) as protocols:
+    async with admin_server(Alone(FaultyMetrics(["charges"], "memory"), Health({})), records) as protocols:
         server = await asyncio.get_running_loop().create_server(protocols, "127.0.0.1", 0)
 
         async def connect() -> Line:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import aiohttp
@@ -21,6 +22,7 @@ from idemproxy.agent import (
     UnprotectedCallWarning,
     Workflow,
 )
+from idemproxy.agent.calls import Call
 from idemproxy.agent.httpx import async_client, client
 from idemproxy.agent.requests import session
 from tests.agent_helper.driving import DRIVERS, Answer, Open, Requests, Server, serving
@@ -179,6 +181,51 @@ def test_a_redirect_is_the_same_call(opened: Open, server: Server, trip: Workflo
 
 
 @ALL
+def test_a_write_that_is_redirected_to_a_read_is_over(opened: Open, server: Server, trip: Workflow) -> None:
+    """Of the read the proxy says nothing; the same write once more is another one, whatever the read got."""
+    for read in (Answer(200, {}), NOT_SENT, Answer(200, {})):
+        server.answers += [Answer(303, {"Location": "/seen", "Idempotency-Status": "executed"}), read]
+    with opened(trip) as driver:
+        driver.send("POST", "/here", {"n": 1})
+        with pytest.raises(NotSentError):
+            driver.send("POST", "/here", {"n": 1})
+        driver.send("POST", "/here", {"n": 1})
+
+    assert ["1", "2", "3"] == [each.step for each in server.got if each.method == "POST"]
+
+
+@ALL
+def test_a_redirect_after_which_nobody_knows_is_raised(opened: Open, server: Server, trip: Workflow) -> None:
+    """Also where the read behind it has been answered; the same call again is the same step."""
+    server.answers += [Answer(303, {"Location": "/seen", "Idempotency-Status": "unknown"}), Answer(200, {})]
+    with opened(trip) as driver:
+        with suppress(OutcomeUnknownError):
+            driver.send("POST", "/here", {"n": 1})
+            pytest.fail("nothing was raised")
+        with pytest.raises(OutcomeUnknownError, match="This call was not sent"):
+            driver.send("POST", "/here", {"n": 2})
+        driver.send("POST", "/here", {"n": 1})
+
+    assert ["1", "1"] == [each.step for each in server.got if each.method == "POST"]
+
+
+@ALL
+def test_a_call_that_is_lost_behind_a_redirect_keeps_its_number(opened: Open, server: Server, trip: Workflow) -> None:
+    """Made again from where it began, it is the same step."""
+    redirected = Answer(307, {"Location": "/there", "Idempotency-Status": "executed"})
+    server.answers += [redirected, Answer(0), redirected, Answer(429, {"Idempotency-Status": "refused"}), redirected]
+    with opened(trip) as driver:
+        with pytest.raises(LOST):
+            driver.send("POST", "/here", {"n": 1})
+        for _ in range(2):
+            driver.send("POST", "/here", {"n": 1})
+        driver.send("POST", "/here", {"n": 1})
+
+    assert ["/here", "/there", "/here", "/there", "/here", "/there", "/here"] == [each.path for each in server.got]
+    assert [*["1"] * 6, "2"] == server.steps
+
+
+@ALL
 def test_nothing_of_ours_follows_a_redirect_to_others(opened: Open, server: Server, elsewhere: Server, trip: Workflow) -> None:
     """Neither the workflow nor the fields of the scope are told to another server."""
     server.answers.append(Answer(307, {"Location": f"{elsewhere.url}/", "Idempotency-Status": "executed"}))
@@ -187,6 +234,23 @@ def test_nothing_of_ours_follows_a_redirect_to_others(opened: Open, server: Serv
 
     assert ["1"] == server.steps
     assert [set()] == [{"workflow-id", "workflow-step", "x-tenant"} & each.fields.keys() for each in elsewhere.got]
+
+
+def test_hooks_that_are_set_later_let_nothing_of_ours_follow_either(server: Server, elsewhere: Server, trip: Workflow) -> None:
+    """A client's hooks may be replaced, as a whole or one kind of them; the caller's list stays its own."""
+    hooks: list[Callable[[httpx.Request], None]] = []
+    with client(trip, follow_redirects=True) as http:
+        for _ in range(2):
+            server.answers.append(Answer(307, {"Location": f"{elsewhere.url}/", "Idempotency-Status": "executed"}))
+        http.event_hooks = {}
+        with pytest.warns(UnprotectedCallWarning):
+            http.post("/", json={"n": 1})
+        http.event_hooks["request"] = hooks
+        http.post("/", json={"n": 2})
+
+    assert ["1", "2"] == server.steps
+    assert [set()] * 2 == [{"workflow-id", "workflow-step", "x-tenant"} & each.fields.keys() for each in elsewhere.got]
+    assert [] == hooks
 
 
 @ALL
@@ -274,6 +338,63 @@ def test_bodies_that_cannot_be_compared_are_new_calls(server: Server, trip: Work
     assert ["1", "2", "upload", "upload"] == server.steps
 
 
+def _begun(trip: Workflow, body: bytes = b"{}", url: str = "/charges") -> Call:
+    call = trip.calls.begin("POST", trip.proxy + url, {"Content-Type": "application/json"}, body, numbered=True)
+    assert call is not None
+    return call
+
+
+def test_two_equal_calls_that_were_lost_side_by_side_keep_their_numbers(trip: Workflow) -> None:
+    """Each is made again under one of the two."""
+    for call in [_begun(trip) for _ in range(2)]:
+        call.lost(OSError())
+    again = [_begun(trip) for _ in range(2)]
+    for call in again:
+        call.answered(201, {"Idempotency-Status": "executed"}, None, None)
+
+    assert ["1", "2", "3"] == [call.headers["Workflow-Step"] for call in [*again, _begun(trip)]]
+
+
+def test_of_two_equal_calls_the_one_in_doubt_is_made_again_first(trip: Workflow) -> None:
+    """The other one could not leave before."""
+    refused, lost = (_begun(trip) for _ in range(2))
+    refused.answered(429, {"Idempotency-Status": "refused"}, None, None)
+    lost.lost(OSError())
+
+    assert "2" == _begun(trip).headers["Workflow-Step"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_same"),
+    [
+        (b'{"amount": 1, "to": {"a": "x", "b": null}}', b'{"to":{"b":null,"a":"\\u0078"},"amount":1}', True),
+        (b'{"amount": 1}', b'{"amount": "1"}', False),
+        (b'{"amount": 1}', b'{"amount": true}', False),
+        (b"[1, 2]", b"[2, 1]", False),
+        (b'{"a": 1, "a": 2}', b'{"a":1,"a":2}', False),
+        (b"no JSON", b"no JSON", True),
+        (b"[" * 100_000, b"[" * 100_000, True),
+        (b"[1e999]", b"[2e999]", False),
+    ],
+    ids=lambda value: None if isinstance(value, bool) else repr(value[:30]),
+)
+def test_json_of_one_value_is_the_same_call(first: bytes, second: bytes, *, is_same: bool, trip: Workflow) -> None:
+    """As it is for the proxy, in whatever order and spelling a loop makes it anew."""
+    _begun(trip, first).answered(429, {"Idempotency-Status": "refused"}, None, None)
+
+    assert ("1" if is_same else "2") == _begun(trip, second).headers["Workflow-Step"]
+
+
+def test_a_text_that_could_be_json_is_compared_as_it_is(trip: Workflow) -> None:
+    """As the proxy does, which looks at the content type."""
+    for body in (b'{"a": 1, "b": 2}', b'{"b": 2, "a": 1}'):
+        call = trip.calls.begin("POST", trip.proxy, {"Content-Type": "text/plain"}, body, numbered=True)
+        assert call is not None
+        call.answered(429, {"Idempotency-Status": "refused"}, None, None)
+
+    assert 2 == trip.position
+
+
 @ALL
 def test_an_action_that_no_header_can_carry_is_refused(opened: Open, server: Server, trip: Workflow) -> None:
     """It is told before anything is sent, and takes no number."""
@@ -323,6 +444,17 @@ def test_a_session_waits_for_longer_than_the_proxy_takes(server: Server, trip: W
     with client(trip) as http:
         assert httpx.Timeout(130) == http.timeout
     assert [130, 3, 7, 3] == seen
+
+
+def test_a_page_that_is_too_deep_is_told_as_no_proxys(server: Server, trip: Workflow) -> None:
+    """What cannot be read is an exception that can be caught, and no RecursionError."""
+    deep = b"[" * 100_000 + b"]" * 100_000
+    server.answers.append(Answer(200, {"Proxy-Status": "idemproxy"}, deep))
+    with pytest.raises(ProxyUnreachableError):
+        trip.checkpoint()
+    server.answers.append(Answer(502, NOT_SENT.fields, deep))
+    with pytest.raises(ProxyUnreachableError):
+        trip.checkpoint()
 
 
 @pytest.mark.parametrize("fields", [{}, {"Proxy-Status": "idemproxy"}])

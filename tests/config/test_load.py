@@ -85,6 +85,7 @@ listen: "[::1]:0"
 admin: {listen: "127.0.0.1:0"}
 store: {url: "redis://me:pw@127.0.0.1:6379/1", prefix: "p:"}
 spool: {directory: kept/here}
+workers: 4
 max_agent_memory: 2KiB
 key_secret: secret
 access_log: off
@@ -199,6 +200,7 @@ routes:
             max_agent_memory=2_048,
             memory_kept=3_600.0 + 7 * 86_400.0,
             spool=Path("kept/here"),
+            workers=4,
             drain=60.0,
         )
         == loaded(text).settings
@@ -231,8 +233,9 @@ def test_each_flag_has_its_variable(layer: str, loaded: Load) -> None:
     said = {
         "listen": "127.0.0.1:11",
         "admin_listen": "127.0.0.1:12",
-        "store": "memory://",
+        "store": "redis://127.0.0.1",
         "spool": "/var/lib/spool",
+        "workers": "2",
         "access_log": "off",
         "log_format": "json",
         "upstream": "payments=http://127.0.0.1:13",
@@ -242,11 +245,12 @@ def test_each_flag_has_its_variable(layer: str, loaded: Load) -> None:
 
     settings = loaded(LAYERS + "store: {url_file: absent}\n", environ, **flags).settings
 
-    assert (11, 12, "memory://", Path("/var/lib/spool"), False, "json", 13) == (
+    assert (11, 12, "redis://127.0.0.1", Path("/var/lib/spool"), 2, False, "json", 13) == (
         settings.listen.port,
         settings.admin.port,
         settings.store.url,
         settings.spool,
+        settings.workers,
         settings.access_log,
         settings.log_format,
         settings.upstreams["payments"].port,

@@ -197,6 +197,16 @@ WRONG: dict[str, tuple[str, list[str]]] = {
             )
         ],
     ),
+    "workers without a store that they share": (
+        UPSTREAM + "workers: 2\nstore: {url: 'memory://'}\n",
+        [
+            (
+                "idemproxy.yaml:2: workers: need a store that they share: memory:// is one process's own, so that each worker "
+                "would know other operations"
+            )
+        ],
+    ),
+    "no worker at all": (UPSTREAM + "workers: 0\n", ["idemproxy.yaml:2: workers: 0 is out of range: at least 1"]),
     "a format of logs that is none": (
         UPSTREAM + "log_format: jsno\n",
         ["idemproxy.yaml:2: log_format: must be text or json (did you mean 'json'?)"],

@@ -162,6 +162,14 @@ def test_baggage_goes_on_without_the_workflow(values: tuple[bytes, ...], expecte
     assert [b"Host: api.example:9000", *expected] == head(tuple((b"BAGGAGE", value) for value in values))
 
 
+@pytest.mark.parametrize("forward_workflow", [False, True])
+def test_baggage_that_is_for_this_hop_stays_here(*, forward_workflow: bool) -> None:
+    """Where `Connection` lists it, as any other field."""
+    route = replace(ROUTE, policy=Policy(forward_workflow=forward_workflow))
+
+    assert [b"Host: api.example:9000"] == head(((b"Connection", b"baggage"), (b"Baggage", b"a=1")), route)
+
+
 def test_a_route_may_let_its_upstream_see_the_workflow() -> None:
     """Then the fields and the baggage stand as they came."""
     route = replace(ROUTE, policy=Policy(forward_workflow=True))

@@ -54,10 +54,13 @@ def test_steps_are_kept_in_the_order_in_which_they_were_first_begun() -> None:
 
 
 def test_a_step_is_known_by_its_record_whatever_else_is_told_of_it() -> None:
-    """A note again, also in other words, changes neither the step nor its time: only how long the journal is kept."""
-    again = replace(HELD, route="other", step="2", action="hold it again", kept=KEPT + 1)
+    """A note again, also in other words, changes neither the step nor its time: only for how long it and the journal are kept."""
+    for kept in (KEPT + 1, KEPT - 1):
+        again = replace(HELD, route="other", step="2", action="hold it again", kept=kept)
+        longer = max(KEPT, kept)
+        entry = Entry(replace(HELD, kept=longer), JOURNAL.entries[0].at)
 
-    assert replace(JOURNAL, forget_at=NOW + KEPT + 1) == noted(JOURNAL, again, NOW)
+        assert replace(JOURNAL, entries=(entry,), forget_at=max(JOURNAL.forget_at, NOW + kept)) == noted(JOURNAL, again, NOW)
 
 
 @pytest.mark.parametrize("part", ["scope", "upstream", "key_hash"])

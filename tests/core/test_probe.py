@@ -160,7 +160,10 @@ def test_an_expression_that_fails_asks_nothing() -> None:
         (((b"workflow-id", b""),), "the fields of the workflow name no single one: the Workflow-Id is empty"),
         (
             ((b"workflow-id", b"caf\xe9"),),
-            "the fields of the workflow name no single one: the Workflow-Id holds a space, or another character that is not visible ASCII",
+            (
+                "the fields of the workflow name no single one: "
+                "the Workflow-Id holds a space, or another character that is not visible ASCII"
+            ),
         ),
     ],
 )

@@ -17,14 +17,16 @@ NAMES = {b"idempotency-key", b"x-key"}
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        (((b"Host", b"a"), (b"Workflow-Id", b"w")), set()),
+        (((b"Host", b"a"), (b"Workflow-Id", b"w")), {b"w"}),
+        (((b"Workflow-Id", rb'"a\"b"'),), {rb"a\"b", b'a"b'}),
+        (((b"Baggage", b"Workflow-Id=a%2Fb;p=1"),), {b"a/b"}),
         (((b"IDEMPOTENCY-KEY", b"abc"), (b"X-Key", b'"def"')), {b"abc", b"def"}),
         (((b"Idempotency-Key", rb'"a\"b"'),), {rb"a\"b", b'a"b'}),
         (((b"Idempotency-Key", rb"a\b"),), {rb"a\b", rb"a\\b"}),
         (((b"Idempotency-Key", b"a"), (b"Idempotency-Key", b'"b'), (b"Idempotency-Key", b"caf\xe9")), {b"a", b"b", b"caf\xe9"}),
         (((b"Idempotency-Key", b""), (b"X-Key", b'""')), set()),
-        (((b"Workflow-Id", b"w"), (b"Workflow-Step", b"3"), (b"X-Key", b"abc")), {b"w_step_3", b"abc"}),
-        (((b"Workflow-Id", b"w"), (b"Workflow-Step", b"a_step_b")), set()),
+        (((b"Workflow-Id", b"w"), (b"Workflow-Step", b"3"), (b"X-Key", b"abc")), {b"w", b"w_step_3", b"abc"}),
+        (((b"Workflow-Id", b"w"), (b"Workflow-Step", b"a_step_b")), {b"w"}),
     ],
 )
 def test_the_keys_of_a_request(fields: tuple[tuple[bytes, bytes], ...], expected: set[bytes]) -> None:
@@ -53,6 +55,9 @@ def test_the_keys_of_a_request(fields: tuple[tuple[bytes, bytes], ...], expected
         (b"/_idemproxy/workflows/trip-1/memory", b"/_idemproxy/workflows/*"),
         (b"/_%69demproxy/workflow%73/trip%2D1", b"/_idemproxy/workflows/*"),
         (b"/_idemproxy/other", b"/_idemproxy/other"),
+        (b"/_idemproxy/key/abc", b"/_idemproxy/*"),
+        (b"/_idemproxy/keys%2fabc", b"/_idemproxy/*"),
+        (b"/_idemproxy//keys/abc", b"/_idemproxy/*"),
         (b"/\xff%ff", b"/\xff%ff"),
     ],
 )

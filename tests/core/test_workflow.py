@@ -72,7 +72,10 @@ def test_only_the_sources_of_the_rule_count(sources: set[KeySource], expected: l
         ((FLOW, STEP, STEP), "the Workflow-Step is given 2 times, and one operation has one"),
         (((b"Workflow-Id", b""), STEP), "the Workflow-Id is empty"),
         ((FLOW, (b"Workflow-Step", b'""')), "the Workflow-Step is empty"),
-        (((b"Workflow-Id", b"s3cret flow"), STEP), "the Workflow-Id holds a space, or another character that is not visible ASCII"),
+        (
+            ((b"Workflow-Id", b"s3cret flow"), STEP),
+            "the Workflow-Id holds a space, or another character that is not visible ASCII",
+        ),
         ((FLOW, (b"Workflow-Step", b"1\xb2")), "the Workflow-Step holds a space, or another character that is not visible ASCII"),
         (
             (FLOW, (b"Workflow-Step", b"1, 2")),

@@ -187,11 +187,10 @@ def test_a_signal_leaves_nothing_behind(number: signal.Signals, status: int, tmp
 
 
 def test_a_store_that_is_not_there_is_told() -> None:
-    """What the proxy says of it is passed on, and the exit status is 1."""
+    """What the proxy says of it is passed on before anything is shown, and the exit status is 1."""
     status, shown, complaints = show("--store", "nonsense://")
 
-    assert 1 == status
-    assert "Without idemproxy\n" in shown
+    assert (1, "") == (status, shown)
     assert complaints.startswith("demo: idemproxy does not start:\n")
     assert "nonsense" in complaints
 
@@ -232,3 +231,31 @@ def test_an_agent_starts_with_little() -> None:
 
     assert set() == imported - sys.stdlib_module_names - {"__main__", "idemproxy"}
     assert not imported & {"asyncio", "sqlite3", "unittest"}
+
+
+def test_a_reader_that_has_seen_enough_is_no_news() -> None:
+    """As with `| head -1`: exit status 1, and silence."""
+    with subprocess.Popen(COMMAND, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        running.stdout.readline()
+        running.stdout.close()
+        complaints = running.stderr.read()
+
+    assert (1, b"") == (running.returncode, complaints)
+
+
+@pytest.mark.parametrize(
+    ("output", "complaint"),
+    [
+        (">/dev/full", "standard output cannot be written: No space left on device\n"),
+        (">&-", "standard output is closed: there is nowhere to show it\n"),
+    ],
+)
+def test_an_output_that_takes_nothing_is_told(output: str, complaint: str) -> None:
+    """One line, exit status 1, no traceback."""
+    done = subprocess.run(
+        ["/bin/sh", "-c", f'"$@" {output}', "sh", *COMMAND], stderr=subprocess.PIPE, text=True, timeout=SECONDS, check=False
+    )
+
+    assert (1, complaint) == (done.returncode, done.stderr)

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from idemproxy.core.problem import Slug
-from idemproxy.observe.access_log import FLUSH_BYTES, FLUSH_SECONDS, AccessLog, Outlet, log_line
+from idemproxy.observe.access_log import FLUSH_BYTES, FLUSH_SECONDS, AccessLog, Outlet, log_line, whole_lines
 from idemproxy.observe.observation import Observation, Outcome, Result
 
 NOW: Final = 1764425543.123999
@@ -232,6 +232,26 @@ def test_outlet_on_a_full_pipe_blocks_no_one_and_goes_on_when_it_is_read(pipe: t
     taken = arrived.result().count(b"\n")
     assert taken in (64, 65)  # what is queued, and the batch that the thread holds
     assert batch * taken == arrived.result()
+
+
+def test_what_is_shared_is_written_in_whole_lines() -> None:
+    """Beside other processes no more is written at once than a pipe takes as one, but for a longer line; nothing is lost."""
+    short, long = b"x" * 1_499 + b"\n", b"y" * 9_000 + b"\n"
+    batch = short * 5 + long + short + b"no end"
+
+    assert [short * 2, short * 2, short, long, short + b"no end"] == list(whole_lines(batch, 4_096))
+    assert [batch] == list(whole_lines(batch, len(batch)))
+
+
+def test_outlet_of_several_writes_everything(pipe: tuple[int, int]) -> None:
+    """An outlet beside others writes what it was given, in order."""
+    outlet = Outlet(pipe[1], is_shared=True)
+    lines = b"".join(b"%d %s\n" % (number, b"x" * 900) for number in range(20))
+
+    outlet(lines)
+    outlet.close(10)
+
+    assert lines == os.read(pipe[0], 100_000)
 
 
 def test_outlet_without_a_reader_goes_on(pipe: tuple[int, int]) -> None:

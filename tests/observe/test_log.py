@@ -30,6 +30,14 @@ def test_a_line_is_its_level_and_its_text() -> None:
     assert [b"WARNING store 7 is down\n"] == _written(_record("store %d is down", 7))
 
 
+def test_a_line_says_whose_it_is() -> None:
+    """Where several processes write, each line tells which, as text and as JSON."""
+    lines: list[bytes] = []
+    for as_json in (False, True):
+        Lines(lines.append, as_json=as_json, of="worker 2").handle(_record("store %d is down", 7))
+    assert (b"WARNING worker 2: store 7 is down\n", "worker 2: store 7 is down") == (lines[0], orjson.loads(lines[1])["message"])
+
+
 def test_nothing_that_is_quoted_makes_a_line_of_its_own() -> None:
     """Control characters in what a line quotes are spelled out."""
     assert [b"WARNING upstream a\\nERROR forged\\x1b[2J\n"] == _written(_record("upstream %s", "a\nERROR forged\x1b[2J"))

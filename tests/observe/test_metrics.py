@@ -137,6 +137,7 @@ def test_every_series_is_there_from_the_start_at_0_and_no_other(metrics: Metrics
     short = ["0.0001", "0.00025", "0.0005", *waits, "10.0"]
     expected = {
         series("idemproxy_leases_lost_total"),
+        series("idemproxy_worker_restarts_total"),
         series("idemproxy_in_flight"),
         series("idemproxy_drain_deadline_timestamp_seconds"),
         series("idemproxy_reload_failed"),

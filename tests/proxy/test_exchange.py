@@ -290,7 +290,29 @@ async def test_an_unknown_step_that_cannot_be_noted_stays_unknown() -> None:
         assert (Phase.UNKNOWN, before.settled_at) == (after and after.phase, after and after.settled_at)
 
 
-async def test_a_replay_does_not_wait_for_the_journal() -> None:
+async def test_what_is_refused_is_no_step() -> None:
+    """A key that is another operation's: the journal does not take that one's answer for this step's."""
+    async with world(DONE) as w:
+        claimed = await w.store.claim(ME, Ask("v1:other", "another", "all", MICROSECONDS))
+        assert isinstance(claimed, Granted)
+        await w.store.complete(ME, claimed.hold, COMPLETION)
+
+        reply = await w.send((FLOW, STEP))
+
+        assert (422, "key-reused", None) == (reply.status, reply.slug, await w.store.journals.journal(FLOW))
+
+
+async def test_a_lost_claim_is_no_step() -> None:
+    """It may have been granted, and nothing was sent."""
+    async with world(DONE) as w:
+        w.store.fates += ["carried out"]
+
+        reply = await w.send((FLOW, STEP))
+
+        assert (503, None) == (reply.status, await w.store.journals.journal(FLOW))
+
+
+async def test_a_replay_does_not_ask_the_journal() -> None:
     """What is done was noted when it began: its answer is given although a note cannot be kept now."""
     async with world(DONE) as w:
         first = await w.send((FLOW, STEP))

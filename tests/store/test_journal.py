@@ -128,6 +128,20 @@ async def test_steps_are_told_as_they_were_noted(store: Store) -> None:
     assert told == await noted(store)
 
 
+async def test_a_step_that_is_noted_again_stays_where_it_was(store: Store) -> None:
+    """With its place, its time and its words; only its record is known for the longer of the two times."""
+    other = note("other")
+    await store.journals.note(WORKFLOW, note("step", KEPT, "first"))
+    await store.journals.note(WORKFLOW, other)
+    before = (await read(store)).entries
+
+    for kept in (2 * KEPT, KEPT):
+        await store.journals.note(WORKFLOW, replace(note("step", kept, "second"), route="another"))
+
+    longer = replace(before[0], note=note("step", 2 * KEPT, "first"))
+    assert (longer, before[1]) == (await read(store)).entries
+
+
 async def test_a_step_is_dated_by_the_stores_clock(store: Store) -> None:
     """When a step was begun is not after the claim that follows it, nor after the time that is told with the journal."""
     first = await granted(store, identity("first"))

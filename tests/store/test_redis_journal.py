@@ -134,8 +134,8 @@ async def test_journals_take_no_rights_beyond_those_of_records(server: RedisServ
 # Its way to the server
 
 
-async def test_a_note_and_a_claim_that_are_asked_together_leave_in_one_write(server: RedisServer, prefix: str) -> None:
-    """A covered request of a workflow has one round trip before it is forwarded, as any other has."""
+async def test_notes_and_claims_that_are_asked_at_once_leave_in_one_write(server: RedisServer, prefix: str) -> None:
+    """A step takes a round trip more before it is forwarded, and shares it with what others ask."""
     async with relay(server.port) as between, opened(f"redis://127.0.0.1:{between.port}", prefix) as store:
         before = len(between.sent)
 

@@ -78,6 +78,25 @@ def test_outputs(answer: bytes, expected: tuple[bytes, str] | None) -> None:
     assert expected == output_of(answer, room=100)
 
 
+@pytest.mark.parametrize(
+    ("body", "encoding"),
+    [
+        (b"[" * 100 + b"]" * 100, "json"),
+        (b"[" * 101 + b"]" * 101, "text"),
+        (b'["\\"' + b"[" * 200 + b'"]', "json"),
+        (b"[" + b"9" * 1000 + b"]", "json"),
+        (b"[" + b"9" * 1001 + b"]", "text"),
+        (b'["' + b"9" * 1001 + b'"]', "json"),
+    ],
+    ids=["levels", "too deep", "brackets", "digits", "too many digits", "digits of a text"],
+)
+def test_what_some_readers_do_not_take_is_told_as_text(body: bytes, encoding: str) -> None:
+    """One such answer must not cost an agent the whole checkpoint."""
+    found = output_of(packed(body, *JSON), room=10_000)
+
+    assert encoding == (found and found[1])
+
+
 def test_outputs_fill_the_room_that_there_is() -> None:
     """What does not fit is kept, and left out; a later one that fits is shown."""
     history = History(room=10)

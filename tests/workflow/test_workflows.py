@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from idemproxy.core.transition import Acted
+from idemproxy.store.base_host import host_clock
+from idemproxy.store.sqlite import SqliteStore
 from tests.process.asking import ask, configuration, eventually, problem
 from tests.processes import proxy
 from tests.servers import redis_server
@@ -130,6 +134,47 @@ def test_a_step_in_a_narrower_scope_is_left_out_for_others(house: House) -> None
 
     assert (["1", "2"], ["1"], ["1"]) == tuple([step["step"] for step in page["step_history"]] for page in (mine, shared, others))
     assert ("2", "1") == (mine["current_step"], shared["current_step"])
+
+
+def test_a_workflow_all_of_which_is_anothers_is_not_there(house: House) -> None:
+    """A narrower scope tells nobody else that there is something."""
+    house.step("1", ("X-User", "1"), target="/personal/x")
+    asked, nothing = house.get(f"workflows/{house.name}"), house.get("workflows/nothing")
+
+    assert (UNKNOWN, UNKNOWN, nothing.document["detail"]) == (asked.problem, nothing.problem, asked.document["detail"])
+
+
+def test_a_step_that_is_refused_is_no_step(house: House) -> None:
+    """Its explicit key names an operation that is not of this workflow: what that has answered is not this step's output."""
+    house.write(house.name)
+    refused = house.step("1", key=house.name, target="/charges/other")
+
+    assert (422, UNKNOWN) == (refused.status, house.get(f"workflows/{house.name}").problem)
+
+
+async def _forget(file: Path, key_hash: str) -> Acted:
+    store = SqliteStore(file, clock=host_clock())
+    await store.start()
+    try:
+        [(identity, record)] = [each for each in (await store.list(None, 10_000, "")).records if each[0].key_hash == key_hash]
+        return await store.forget(identity, record.fence, "ann", "a test")
+    finally:
+        await store.close()
+
+
+def test_a_step_whose_record_was_forgotten_is_unknown(house: House) -> None:
+    """A person has removed what was known: its absence does not say that nothing was executed, as that of others does."""
+    house.step("1")
+    house.upstream.plays(answers(answer(429, b"")))
+    house.step("2")
+    done = asyncio.run(_forget(house.proxy.records.file, house.checkpoint()["step_history"][0]["key"]))
+
+    page = house.checkpoint()
+
+    names = ("status", "phase", "executed", "retry")
+    assert [Acted.DONE, ("UNKNOWN", "absent", "unknown", "after_check"), ("FAILED", "absent", "no", "same_key"), "UNKNOWN"] == [
+        done, *(tuple(step[name] for name in names) for step in page["step_history"]), page["status"],
+    ]  # fmt: skip
 
 
 def test_an_id_in_every_spelling(house: House) -> None:

@@ -89,6 +89,8 @@ class ConfigurationShape(Shape):
     admin: AdminShape = AdminShape()
     store: StoreShape = StoreShape()
     spool: SpoolShape = SpoolShape()
+    workers: Annotated[int, Field(ge=1, le=64)] = 1
+    """Processes that serve clients, on one port and with one store; at most one for each core helps. Needs Linux."""
     max_agent_memory: PositiveSize = "1MiB"
     """The longest memory that an agent may save of its workflow; kept for the retention and the expired_mark of `defaults`."""
     scope: ScopeShape | None = None

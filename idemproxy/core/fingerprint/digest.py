@@ -19,6 +19,7 @@ same, never the reverse. What is written here must not change under this version
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
+from functools import lru_cache
 from hashlib import sha256
 
 from idemproxy.core.coding import names, undo
@@ -99,6 +100,11 @@ def _is_utf8(body: bytes, content_type: bytes) -> bool:
     JSON is UTF-8 and its types have no such parameter (RFC 8259, sections 8.1 and 11), but there are servers that heed one; in
     another set two texts may differ that are the same in UTF-8. It is another too where the parameters cannot be read.
     """
-    found = parameters(content_type)
-    charset = b"" if found is None else found.get(b"charset", b"utf-8").lower()
+    charset = _charset(content_type)
     return charset in _UTF8 or (charset == b"us-ascii" and body.isascii())
+
+
+@lru_cache(maxsize=256)
+def _charset(content_type: bytes) -> bytes:
+    found = parameters(content_type)
+    return b"" if found is None else found.get(b"charset", b"utf-8").lower()

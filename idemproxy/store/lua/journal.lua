@@ -4,7 +4,8 @@
 --         v          the version of this layout: '1'
 --         forget_at  when all of it goes, unless something is added before; it expires then
 --         steps      how many steps it has; absent: none
---         1, 2, ...  the steps in their order: when each was first noted, a space, and what is told of it
+--         1, 2, ...  the steps in their order: when each was first noted, for how long its record tells of it, and what else
+--                    is told of it, with spaces between
 --         NAME       the number of the step whose record has this name, which holds slashes
 --         memory     what the agent keeps, with its
 --         version    and
