@@ -114,7 +114,7 @@ ALL: Final = tuple(Series(server.name, work) for server in SERVERS for work in s
 _FIRST: Final = Series("redis", "first")
 _LUA_FIRST: Final = (Series("nginx-lua", "first"),)
 _PYTHON_PEERS: Final = ("idemkit", "asgi-idempotency-header")
-"""Those that replay: on Redis fastapi-idempotency-key 0.1.1 stores no fingerprint with an answer, and refuses every retry (422)."""
+"""Those that replay: on Redis fastapi-idempotency-key 0.1.1 keeps no fingerprint with an answer, and refuses retries (422)."""
 _NODE_PEERS: Final = ("express", "fastify")
 
 RATIOS: Final = (

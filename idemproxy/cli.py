@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -29,6 +30,10 @@ _PAUSE: Final = 0.1
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the arguments say (default: the process's own) and return the exit status."""
+    if os.getpid() == 1:
+        # To the first process of a container the kernel gives no signal that it has no handler for: a SIGTERM that comes before
+        # `run` listens would be lost, and the end be a SIGKILL, with attempts under way.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(OK))
     given = sys.argv[1:] if arguments is None else list(arguments)
     if given and given[0] in PROGRAMS:
         return PROGRAMS[given[0]](given[1:])
@@ -46,13 +51,15 @@ def run(parsed: argparse.Namespace) -> int:
     configuration = _configuration(parsed)
     if configuration is None:
         return WRONG
-    if configuration.settings.workers > 1:
+    settings = configuration.settings
+    del configuration  # its text would stay in memory for as long as this runs: four kilobytes for each route
+    if settings.workers > 1:
         from idemproxy import workers  # noqa: PLC0415 - as below
 
-        return workers.run(configuration.settings)
+        return workers.run(settings)
     from idemproxy import lifecycle  # noqa: PLC0415 - this is what is heavy
 
-    return lifecycle.run(configuration.settings)
+    return lifecycle.run(settings)
 
 
 def check(parsed: argparse.Namespace) -> int:

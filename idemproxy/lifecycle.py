@@ -204,7 +204,7 @@ async def _open(
     await inspection.look()
     if refusals := inspection.refusals():
         raise NotStartedError(f"not started, since records may go: {'; '.join(refusals)}")
-    looking = asyncio.get_running_loop().create_task(inspection.keep_looking())
+    looking = asyncio.get_running_loop().create_task(inspection.keep_looking(measured.check))
     stack.push_async_callback(_ended, looking)
     return measured, inspection
 

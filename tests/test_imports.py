@@ -60,6 +60,7 @@ CORE_STORY = (
     "probe",
     "stamp",
     "policy",
+    "routing",
     "visible",
     "origin",
     "decision",

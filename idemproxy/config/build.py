@@ -44,7 +44,7 @@ def build(
         admin=values.read_address(shape.admin.listen),
         store=store_settings(shape.store, store_url),
         upstreams=MappingProxyType({name: _upstream(name, said) for name, said in shape.upstreams.items()}),
-        routes=tuple(map(_route, shape.routes or ())),
+        routes=_routes(shape.routes or ()),
         profiles=profiles,
         scope=_scope(_told(shape.scope)),
         tls=None if shape.tls is None else ListenerTls(shape.tls.certificate_file, shape.tls.key_file),
@@ -96,7 +96,14 @@ def upstream_tls(said: UpstreamShape) -> UpstreamTls:
     return UpstreamTls() if tls is None else UpstreamTls(tls.ca_file, tls.certificate_file, tls.key_file, tls.server_name)
 
 
-def _route(said: RouteShape) -> Route:
+def _routes(said: tuple[RouteShape, ...]) -> tuple[Route, ...]:
+    """The routes; those with equal policies share one, for there may be thousands."""
+    known: dict[Policy, Policy] = {}
+    policies = (known.setdefault(policy, policy) for policy in map(_policy, said))
+    return tuple(map(_route, said, policies))
+
+
+def _route(said: RouteShape, policy: Policy) -> Route:
     match = said.match
     return Route(
         name=said.name,
@@ -108,7 +115,7 @@ def _route(said: RouteShape) -> Route:
         preserve_host=said.preserve_host,
         forwarded=said.forwarded,
         effect=said.effect,
-        policy=_policy(said),
+        policy=policy,
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from heapq import merge
 from typing import Final, TypeAlias
 
 from idemproxy.config.build import fingerprint_rule, probe_rule, stamp_rule
@@ -169,21 +170,35 @@ def _route_paths(shape: ConfigurationShape) -> Iterator[Finding]:
         if prefix is not None and path != prefix and not path.startswith(f"{prefix}/"):
             trail = (*here, "strip_prefix")
             yield trail, f"{prefix!r} is not the beginning of the path {path!r}: they must agree", (trail, (*here, "match"))
-        for before, earlier in enumerate(routes[:number]):
-            if earlier.name != route.name and _takes_all_of(earlier, route):
-                text = f"this route is never reached: {earlier.name!r} before it takes all its requests; move it up, or delete it"
-                yield here, text, ((*here, "match"), ("routes", before, "match"))
+    yield from _never_reached(routes)
+
+
+def _never_reached(routes: tuple[RouteShape, ...]) -> Iterator[Finding]:
+    """Each route that one before it leaves nothing. By host and path, only those are looked at that may take all of a path."""
+    equal: dict[tuple[str | None, str], list[int]] = {}
+    above: dict[tuple[str | None, str], list[int]] = {}
+    for number, route in enumerate(routes):
+        path, host = route.match.path or "/**", _lower(route.match.host)
+        ways = [(equal, path), (above, path), *((above, path[:place]) for place, sign in enumerate(path) if sign == "/")]
+        for earlier in merge(*(known.get((on, way), ()) for on in {None, host} for known, way in ways)):
+            name = routes[earlier].name
+            if name != route.name and _takes_methods_of(routes[earlier], route):
+                text = f"this route is never reached: {name!r} before it takes all its requests; move it up, or delete it"
+                trail: Trail = ("routes", number)
+                yield trail, text, ((*trail, "match"), ("routes", earlier, "match"))
                 break
+        equal.setdefault((host, path), []).append(number)
+        if path.endswith("/**") and "*" not in path[:-2]:
+            above.setdefault((host, path.removesuffix("/**")), []).append(number)
 
 
-def _takes_all_of(earlier: RouteShape, later: RouteShape) -> bool:
-    """Whether no request of the later route passes the earlier one; an unclear case counts as no."""
-    one, two = earlier.match, later.match
-    a, b = one.path or "/**", two.path or "/**"
-    is_below = a.endswith("/**") and "*" not in a[:-2] and (b == a[:-3] or b.startswith(a[:-2]))
-    methods = one.methods is None or (two.methods is not None and _upper(two.methods) <= _upper(one.methods))
-    host = one.host is None or (two.host is not None and one.host.lower() == two.host.lower())
-    return (a == b or is_below) and methods and host
+def _takes_methods_of(earlier: RouteShape, later: RouteShape) -> bool:
+    one, two = earlier.match.methods, later.match.methods
+    return one is None or (two is not None and _upper(two) <= _upper(one))
+
+
+def _lower(host: str | None) -> str | None:
+    return None if host is None else host.lower()
 
 
 def _upper(methods: tuple[str, ...]) -> set[str]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import copy
 import re
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, field
 from types import UnionType
 from typing import Annotated, Any, Final, Union, get_args, get_origin
 
@@ -52,10 +53,21 @@ class Fitted:
 
     shape: ConfigurationShape
     unsure: frozenset[Trail]
+    _around: frozenset[Trail] = field(init=False, repr=False)
+    """All trails that lead to what is unsure."""
+
+    def __post_init__(self) -> None:
+        around = frozenset(hole[:depth] for hole in self.unsure for depth in range(len(hole)))
+        object.__setattr__(self, "_around", around)
 
     def is_sure(self, *trails: Trail) -> bool:
         """Whether nothing at, within, or around these trails is unsure."""
-        return not any(trail[: len(hole)] == hole or hole[: len(trail)] == trail for trail in trails for hole in self.unsure)
+        return not any(trail in self._around or _is_within(trail, self.unsure) for trail in trails)
+
+
+def _is_within(trail: Trail, holes: Collection[Trail]) -> bool:
+    """Whether a trail leads to one of the holes, or through it."""
+    return any(trail[:depth] in holes for depth in range(len(trail) + 1))
 
 
 def fit(document: Document) -> Fitted:
@@ -73,8 +85,7 @@ def fit(document: Document) -> Fitted:
             errors = failure.errors(include_url=False)
         for error in errors:
             trail = error["loc"]
-            is_new = not any(trail[: len(hole)] == hole for hole in cut)
-            if is_new:
+            if not _is_within(trail, cut):
                 document.complain(trail, _explain(error))
         for error in errors:
             if error["type"] == "missing":
@@ -149,8 +160,9 @@ def _cut_out(tree: dict[str, Any], trail: Trail, cut: set[Trail]) -> None:
     """Take out the smallest part around `trail` that a mapping holds; a whole route or upstream leaves an empty one."""
     parents: list[Any] = [tree]
     for step in trail:
-        inner = dict(enumerate(parents[-1])) if isinstance(parents[-1], list) else parents[-1]
-        if not isinstance(inner, dict) or step not in inner:
+        inner = parents[-1]
+        places = inner if isinstance(inner, dict) else range(len(inner)) if isinstance(inner, list) else ()
+        if step not in places:
             break
         parents.append(inner[step])
     trail = trail[: len(parents) - 1]

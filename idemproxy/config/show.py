@@ -12,6 +12,7 @@ import yaml
 from idemproxy.config.effective import LIMITS
 from idemproxy.config.shape import ConfigurationShape
 
+_DUMPER: Final = yaml.CSafeDumper if yaml.__with_libyaml__ else yaml.SafeDumper
 _KEY_SECRET: Final = "${KEY_SECRET}"  # noqa: S105 - stands in the place of one
 _STORE_CREDENTIALS: Final = "${STORE_CREDENTIALS}"
 
@@ -43,7 +44,7 @@ def as_yaml(shape: ConfigurationShape, profiles: Mapping[str, str]) -> str:
     head = "".join(f"# profile of the route {json.dumps(name)}: {why}\n" for name, why in profiles.items())
     if hidden:
         head += f"# secrets are not shown: {' and '.join(hidden)} must be set to use this\n"
-    return head + yaml.safe_dump(tree, sort_keys=False, default_flow_style=None, width=130, allow_unicode=True)
+    return head + yaml.dump(tree, Dumper=_DUMPER, sort_keys=False, default_flow_style=None, width=130, allow_unicode=True)
 
 
 def json_schema() -> str:

@@ -93,7 +93,7 @@ def _not_forwarded(request: Request, policy: Policy) -> frozenset[bytes]:
     return _staying(dropped_names(request.fields), ours, policy.key.header, stamp, policy.forward_key)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def _staying(
     dropped: frozenset[bytes], ours: frozenset[bytes], key_header: bytes, stamp: bytes, forward_key: ForwardKey | bytes
 ) -> frozenset[bytes]:

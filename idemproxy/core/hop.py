@@ -38,6 +38,9 @@ _NEVER_NAMED: Final = frozenset({b"host", b"authorization", b"content-type", b"c
 _OF_CLIENTS: Final = frozenset({b"forwarded", b"x-real-ip"})
 _OF_CLIENTS_KIND: Final = b"x-forwarded-"
 
+_DECISIVE: Final = 32
+"""More bytes of a name than it takes to tell them; a long name is not to be kept in memory for that."""
+
 _DROPPED: Final = HOP_BY_HOP | FRAMING | OURS
 
 
@@ -50,12 +53,16 @@ def dropped_names(fields: Fields) -> frozenset[bytes]:
     return _DROPPED if named <= _DROPPED else _DROPPED | {name for name in named if not speaks_of_client(name)}
 
 
-@lru_cache(maxsize=1024)
 def speaks_of_client(name: bytes) -> bool:
     """Whether a field, in any case, is one in which a proxy says on whose behalf it asks, and of what host, path or certificate.
 
     An underscore counts as a hyphen, since gateway interfaces (CGI, WSGI) make the same variable of both.
     """
+    return _speaks_of_client(name[:_DECISIVE])
+
+
+@lru_cache(maxsize=1024)
+def _speaks_of_client(name: bytes) -> bool:
     name = name.lower().replace(b"_", b"-")
     return name in _OF_CLIENTS or name.startswith(_OF_CLIENTS_KIND)
 

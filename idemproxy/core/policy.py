@@ -6,7 +6,6 @@ Durations are seconds as floats; sizes are bytes.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
@@ -183,6 +182,7 @@ class Upstream:
         object.__setattr__(self, "authority", authority)  # once, and not for each request
 
 
+_SLASH: Final = ord("/")
 _ESCAPE = re.compile(rb"%([0-9A-Fa-f]{2})")
 _UNRESERVED = re.compile(rb"[A-Za-z0-9\-._~]")
 
@@ -201,8 +201,29 @@ def _spell(escape: re.Match[bytes]) -> bytes:
     return octet if _UNRESERVED.fullmatch(octet) else escape[0].upper()
 
 
-def compile_path(pattern: str) -> re.Pattern[bytes]:
-    """A path pattern as a regular expression: `*` is any text without a slash, `**`, at the end only, any text at all.
+@dataclass(frozen=True, slots=True)
+class PathPattern:
+    """Which paths a route takes: `text`, in comparable form, with `*` for any text without a slash; and all below it or not."""
+
+    text: bytes
+    and_below: bool = False
+    _starred: re.Pattern[bytes] | None = field(default=None, init=False, repr=False, compare=False)
+    """Where there is a `*`; most patterns are compared without it, and it is dear to make and to keep."""
+
+    def __post_init__(self) -> None:
+        if b"*" in self.text:
+            expression = b"[^/]*".join(map(re.escape, self.text.split(b"*"))) + (b"(?:/.*)?" if self.and_below else b"")
+            object.__setattr__(self, "_starred", re.compile(expression, re.DOTALL))
+
+    def takes(self, path: bytes) -> bool:
+        """Whether a path, in comparable form, is one of these."""
+        if self._starred is not None:
+            return self._starred.fullmatch(path) is not None
+        return path == self.text or (self.and_below and path.startswith(self.text) and path[len(self.text)] == _SLASH)
+
+
+def compile_path(pattern: str) -> PathPattern:
+    """Read a path pattern: `*` is any text without a slash, `**`, at the end only, any text at all.
 
     `/a/**` also matches `/a`. Raises ValueError.
     """
@@ -211,10 +232,7 @@ def compile_path(pattern: str) -> re.Pattern[bytes]:
     head, stars, rest = comparable_path(pattern.encode("utf-8")).partition(b"**")
     if rest or (stars and not head.endswith(b"/")):
         raise ValueError(f"in the path {pattern!r}, `**` may stand only at the end, after a slash")
-    expression = b"[^/]*".join(re.escape(part) for part in head.split(b"*"))
-    if stars:
-        expression = expression[: -len(b"/")] + b"(?:/.*)?"
-    return re.compile(expression, re.DOTALL)
+    return PathPattern(head.removesuffix(b"/"), and_below=True) if stars else PathPattern(head)
 
 
 @lru_cache(maxsize=1024)
@@ -246,7 +264,7 @@ class Route:
 
     name: str
     upstream: str
-    path: re.Pattern[bytes] | None = None
+    path: PathPattern | None = None
     methods: frozenset[str] | None = None
     host: bytes | None = None
     strip_prefix: bytes = b""
@@ -259,19 +277,10 @@ class Route:
         """Whether the request, with its path in comparable form, belongs to this route."""
         return (
             (self.methods is None or request.method in self.methods)
-            and (self.path is None or self.path.fullmatch(path) is not None)
+            and (self.path is None or self.path.takes(path))
             and (self.host is None or self.host == host)
         )
 
     def covers(self, request: Request) -> bool:
         """Whether a request of this route is a write that a key can make happen once."""
         return self.effect is Effect.WRITE and request.method in COVERED_METHODS
-
-
-def match_route(routes: Sequence[Route], request: Request, host: bytes) -> Route | None:
-    """The first route that takes the request; `host` is the request's host in lower case, without port."""
-    path = comparable_path(request.path)
-    for route in routes:
-        if route.takes(request, path, host):
-            return route
-    return None

@@ -1,8 +1,8 @@
 """What is counted: each observation, settlement and store operation, in the text format of Prometheus.
 
-Every series exists from the start, at 0: a rate over a label that has not happened yet is 0 and not absent. It is found by one or
-two dict look-ups, and counting is arithmetic (metrics_series). A route, an operation or a result that is not of the tables is a
-fault of the program and raises KeyError: labels never come from what a client sent.
+Every series is on the page from the start, at 0: a rate over a label that has not happened yet is 0 and not absent. Each is found
+by one or two dict look-ups, and counting is arithmetic (metrics_series). A route, an operation or a result that is not of the
+tables is a fault of the program and raises KeyError: labels never come from what a client sent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from idemproxy.core.outcome import Settlement
 from idemproxy.core.problem import Slug
 from idemproxy.core.transition import Settled
-from idemproxy.observe.metrics_series import Families, Histogram, Labels, Number
+from idemproxy.observe.metrics_series import Families, Histogram, Known, Number, Series
 from idemproxy.observe.observation import Observation, Outcome, Result
 
 NO_ROUTE: Final = "-"
@@ -48,12 +48,12 @@ class Metrics:
     """The metrics of one process, on a registry of their own."""
 
     def __init__(self, routes: Iterable[str], store: str) -> None:
-        """Make every series: `routes` are the configured names, `store` the store's name."""
+        """Every series at 0: `routes` are the configured names, `store` the store's name."""
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
         families = Families()
-        self._routes = _RouteSeries.make(families, [*routes, NO_ROUTE, OWN_ROUTE])
+        self._routes = _Routes(families, [*routes, NO_ROUTE, OWN_ROUTE])
         self._store = _StoreSeries.make(families, store)
         self._store_up = False
         self._leases_lost = _alone(
@@ -147,9 +147,9 @@ class Metrics:
         return generate_latest(self._registry), CONTENT_TYPE_PLAIN_0_0_4
 
 
-def _alone(make: Callable[[str, str, Sequence[str], Iterable[Labels]], dict[Labels, Number]], name: str, text: str) -> Number:
+def _alone(make: Callable[[str, str, Sequence[str], Known], Series[Number]], name: str, text: str) -> Number:
     """The series of a family that has no labels."""
-    return make(f"idemproxy_{name}", text, (), [()])[()]
+    return make(f"idemproxy_{name}", text, (), lambda: [()])[()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,42 +165,50 @@ class _RouteSeries:
     response_bytes: Number
     unrecorded: Number
 
-    @classmethod
-    def make(cls, families: Families, names: list[str]) -> dict[str, _RouteSeries]:
-        """Make every series of each route."""
-        alone = [(name,) for name in names]
 
-        def counters(name: str, text: str, label: str | None = None, values: Iterable[str] = ()) -> dict[Labels, Number]:
-            labels, series = (("route",), alone) if label is None else (("route", label), [*product(names, values)])
-            return families.counters(f"idemproxy_{name}", text, labels, series)
+class _Routes(dict[str, _RouteSeries]):
+    """The series of each route by its name, made when it is first asked for."""
 
-        def histograms(name: str, text: str, *labels: str, series: Iterable[Labels] = alone) -> dict[Labels, Histogram]:
-            return families.histograms(f"idemproxy_{name}", text, ("route", *labels), _REQUEST_BUCKETS, series)
+    def __init__(self, families: Families, names: list[str]) -> None:
+        super().__init__()
+        self._names = frozenset(names)
 
-        requests = counters("requests", "Requests that were finished, by what they came to.", "outcome", Outcome)
-        seconds = histograms(
-            "request_seconds", "From the head of a request to the last byte of its reply.", "outcome", series=requests
+        def known(values: Iterable[str] | None) -> Known:
+            return lambda: ((name,) for name in names) if values is None else product(names, values)
+
+        def counters(name: str, text: str, label: str | None = None, values: Iterable[str] | None = None) -> Series[Number]:
+            return families.counters(f"idemproxy_{name}", text, ("route", label) if label else ("route",), known(values))
+
+        def histograms(name: str, text: str, label: str | None = None, values: Iterable[str] | None = None) -> Series[Histogram]:
+            labels = ("route", label) if label else ("route",)
+            return families.histograms(f"idemproxy_{name}", text, labels, _REQUEST_BUCKETS, known(values))
+
+        self._requests = counters("requests", "Requests that were finished, by what they came to.", "outcome", Outcome)
+        self._seconds = histograms(
+            "request_seconds", "From the head of a request to the last byte of its reply.", "outcome", Outcome
         )
-        attempts = counters("attempts", "Requests forwarded under a claim, by what the attempt proved.", "result", Result)
-        problems = counters("problems", "Problem documents that the proxy answered with, by slug.", "result", Slug)
-        attempt_seconds = histograms("attempt_seconds", "Duration of an attempt.")
-        waited = histograms("waited_seconds", "Time spent waiting for another request with the same key.")
-        request_bytes = counters("request_bytes", "Bytes of request bodies received.")
-        response_bytes = counters("response_bytes", "Bytes of response bodies sent.")
-        unrecorded = counters("unrecorded", "Answers given although the store did not confirm their record.")
-        return {
-            name: cls(
-                requests={outcome: (requests[name, outcome], seconds[name, outcome]) for outcome in Outcome},
-                attempts={result: attempts[name, result] for result in Result},
-                problems={slug: problems[name, slug] for slug in Slug},
-                attempt_seconds=attempt_seconds[name,],
-                waited_seconds=waited[name,],
-                request_bytes=request_bytes[name,],
-                response_bytes=response_bytes[name,],
-                unrecorded=unrecorded[name,],
-            )
-            for name in names
-        }
+        self._attempts = counters("attempts", "Requests forwarded under a claim, by what the attempt proved.", "result", Result)
+        self._problems = counters("problems", "Problem documents that the proxy answered with, by slug.", "result", Slug)
+        self._attempt_seconds = histograms("attempt_seconds", "Duration of an attempt.")
+        self._waited = histograms("waited_seconds", "Time spent waiting for another request with the same key.")
+        self._request_bytes = counters("request_bytes", "Bytes of request bodies received.")
+        self._response_bytes = counters("response_bytes", "Bytes of response bodies sent.")
+        self._unrecorded = counters("unrecorded", "Answers given although the store did not confirm their record.")
+
+    def __missing__(self, name: str) -> _RouteSeries:
+        if name not in self._names:
+            raise KeyError(name)
+        made = self[name] = _RouteSeries(
+            requests={outcome: (self._requests[name, outcome], self._seconds[name, outcome]) for outcome in Outcome},
+            attempts={result: self._attempts[name, result] for result in Result},
+            problems={slug: self._problems[name, slug] for slug in Slug},
+            attempt_seconds=self._attempt_seconds[name,],
+            waited_seconds=self._waited[name,],
+            request_bytes=self._request_bytes[name,],
+            response_bytes=self._response_bytes[name,],
+            unrecorded=self._unrecorded[name,],
+        )
+        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,29 +228,29 @@ class _StoreSeries:
             "idemproxy_settlements",
             "Writes of holders, by what became of them: rewritten after the store lost the record, stale when nothing changed.",
             ("store", "operation", "result"),
-            product((store,), Settlement, Settled),
+            lambda: product((store,), Settlement, Settled),
         )
         operations = families.counters(
             "idemproxy_store_operations",
             "Operations of the store; error: not confirmed.",
             ("store", "operation", "result"),
-            product((store,), STORE_OPERATIONS, ("ok", "error")),
+            lambda: product((store,), STORE_OPERATIONS, ("ok", "error")),
         )
         seconds = families.histograms(
             "idemproxy_store_seconds",
             "Duration of an operation of the store.",
             ("store", "operation"),
             _STORE_BUCKETS,
-            product((store,), STORE_OPERATIONS),
+            lambda: product((store,), STORE_OPERATIONS),
         )
         up = families.gauges(
-            "idemproxy_store_up", "1 when the store confirmed its last operation, else 0.", ("store",), [(store,)]
+            "idemproxy_store_up", "1 when the store confirmed its last operation, else 0.", ("store",), lambda: [(store,)]
         )
         findings = families.gauges(
             "idemproxy_store_findings",
             "What the last look at the store's server or file found, as `idemproxy doctor` prints it; error: records may go.",
             ("store", "result"),
-            product((store,), STORE_FINDINGS),
+            lambda: product((store,), STORE_FINDINGS),
         )
         return cls(
             settlements={(name, became): settlements[store, name, became] for name, became in product(Settlement, Settled)},

@@ -9,15 +9,22 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
+Kind = TypeVar("Kind")
+
 Labels: TypeAlias = tuple[str, ...]
 """The values of a series' labels, in the order of their names."""
+
+
+Known: TypeAlias = Callable[[], Iterable[Labels]]
+"""The labels of all series of a family, in the order of the page; it may be called at any time."""
 
 
 class Number:
@@ -45,17 +52,35 @@ class Histogram:
         self.total += seconds
 
 
+class Series(dict[Labels, Kind]):
+    """Series by their labels, each made when it is first asked for: of thousands of routes most are quiet."""
+
+    def __init__(self, make: Callable[[], Kind], known: Known) -> None:
+        super().__init__()
+        self._make = make
+        self._known = known
+
+    def __missing__(self, labels: Labels) -> Kind:
+        made = self[labels] = self._make()
+        return made
+
+    def shown(self) -> Iterator[tuple[Labels, Kind]]:
+        """All of them, whether they were made yet or not; to be read only."""
+        unmade = self._make()
+        return ((labels, self.get(labels, unmade)) for labels in self._known())
+
+
 @dataclass(frozen=True, slots=True)
 class _Family:
     name: str
     documentation: str
     labels: Sequence[str]
     make: Callable[..., CounterMetricFamily | GaugeMetricFamily]
-    series: dict[Labels, Number]
+    series: Series[Number]
 
     def metric(self) -> Metric:
         metric = self.make(self.name, self.documentation, labels=self.labels)
-        for labels, number in self.series.items():
+        for labels, number in self.series.shown():
             metric.add_metric(labels, number.value)
         return metric
 
@@ -66,39 +91,39 @@ class _HistogramFamily:
     documentation: str
     labels: Sequence[str]
     bounds: Sequence[float]
-    series: dict[Labels, Histogram]
+    series: Series[Histogram]
 
     def metric(self) -> Metric:
         metric = HistogramMetricFamily(self.name, self.documentation, labels=self.labels)
         names = [*map(floatToGoString, self.bounds), "+Inf"]
-        for labels, histogram in self.series.items():
+        for labels, histogram in self.series.shown():
             metric.add_metric(labels, [*zip(names, accumulate(histogram.counts), strict=True)], histogram.total)
         return metric
 
 
 class Families(Collector):
-    """All families, in the order in which they were made. Each series is made with its family."""
+    """All families, in the order in which they were made. Each is told its series when it is made, and shows all of them."""
 
     def __init__(self) -> None:
         self._families: list[_Family | _HistogramFamily] = []
 
-    def counters(self, name: str, documentation: str, labels: Sequence[str], series: Iterable[Labels]) -> dict[Labels, Number]:
+    def counters(self, name: str, documentation: str, labels: Sequence[str], known: Known) -> Series[Number]:
         """A family of counters; its name on the page ends with `_total`."""
-        return self._made(_Family(name, documentation, labels, CounterMetricFamily, {each: Number() for each in series}))
+        return self._made(_Family(name, documentation, labels, CounterMetricFamily, Series(Number, known)))
 
-    def gauges(self, name: str, documentation: str, labels: Sequence[str], series: Iterable[Labels]) -> dict[Labels, Number]:
+    def gauges(self, name: str, documentation: str, labels: Sequence[str], known: Known) -> Series[Number]:
         """A family of gauges."""
-        return self._made(_Family(name, documentation, labels, GaugeMetricFamily, {each: Number() for each in series}))
+        return self._made(_Family(name, documentation, labels, GaugeMetricFamily, Series(Number, known)))
 
     def histograms(
-        self, name: str, documentation: str, labels: Sequence[str], bounds: Sequence[float], series: Iterable[Labels]
-    ) -> dict[Labels, Histogram]:
+        self, name: str, documentation: str, labels: Sequence[str], bounds: Sequence[float], known: Known
+    ) -> Series[Histogram]:
         """A family of histograms with the same bounds."""
-        made = {each: Histogram(bounds) for each in series}
-        self._families.append(_HistogramFamily(name, documentation, labels, bounds, made))
-        return made
+        family = _HistogramFamily(name, documentation, labels, bounds, Series(partial(Histogram, bounds), known))
+        self._families.append(family)
+        return family.series
 
-    def _made(self, family: _Family) -> dict[Labels, Number]:
+    def _made(self, family: _Family) -> Series[Number]:
         self._families.append(family)
         return family.series
 

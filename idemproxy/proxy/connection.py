@@ -147,6 +147,8 @@ class Connection(asyncio.Protocol):
         if self._writing_paused and not self._lost and self._answer.error is None:
             self._writable = self._loop.create_future()
             await self._writable
+        elif self._answer.finished:
+            await asyncio.sleep(0)  # that a connection over TLS is lost is told in the next turn of the event loop
         # Behind the end of a tunnel's other way nothing more comes, and its end stays readable for ever.
         while not (self.lost or self._reading_paused or self._answer.finished) and self._readable.poll(0):  # noqa: ASYNC110 - only the kernel knows
             await asyncio.sleep(0)

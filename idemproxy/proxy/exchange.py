@@ -99,6 +99,25 @@ class Journey:
     waited: float | None = None
     seen: Record | None = None
     """What the store said of the operation last, where another has it."""
+    _waiter: asyncio.Future[Reply] | None = None
+
+    def wait(self) -> asyncio.Future[Reply]:
+        """The reply, as a future of the client's own, who may cancel it: asyncio.shield takes another turn of the event loop."""
+        if not self.reply.done():
+            self._waiter = self.reply.get_loop().create_future()
+        return self._waiter or self.reply
+
+    def tell(self, reply: Reply) -> None:
+        """Let this be the reply."""
+        self.reply.set_result(reply)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(reply)
+
+    def end(self) -> None:
+        """There will be no reply, unless there is one."""
+        self.reply.cancel()
+        if self._waiter is not None:
+            self._waiter.cancel()
 
 
 class Exchange:
@@ -143,7 +162,7 @@ class Exchange:
         """End what is under way, and tell those who wait that its outcome is unknown."""
         for task, journey in self._under_way.items():
             if not journey.reply.done():
-                journey.reply.set_result(outcome_unknown(Unsure("this proxy was stopped", "proxy_internal_error")))
+                journey.tell(outcome_unknown(Unsure("this proxy was stopped", "proxy_internal_error")))
             task.cancel()
         await self.finished()
 
@@ -152,16 +171,16 @@ class Exchange:
         try:
             await self._travel(journey)
         except LostRecordsError:  # told once, by store.inspection
-            journey.reply.set_result(lost(call.identity.key_hash))
+            journey.tell(lost(call.identity.key_hash))
         except StoreUnavailableError as exc:
             _log.warning("route %s: %s", call.route.name, exc)
-            journey.reply.set_result(unseen(journey.seen, call.identity.key_hash))
+            journey.tell(unseen(journey.seen, call.identity.key_hash))
         except Exception:  # noqa: BLE001 - whatever it is, the one who asked must not take silence, or a 500, for "not executed"
             _log.exception("route %s: a fault of this proxy", call.route.name)
             if not journey.reply.done():
-                journey.reply.set_result(outcome_unknown(Unsure("this proxy failed", "proxy_internal_error")))
+                journey.tell(outcome_unknown(Unsure("this proxy failed", "proxy_internal_error")))
         finally:
-            journey.reply.cancel()  # where nothing else was said, since the run is at its end
+            journey.end()  # where nothing else was said, since the run is at its end
 
     async def _travel(self, journey: Journey) -> None:
         """Claim, and do what the machine says, until there is something to say to the client."""
@@ -188,9 +207,9 @@ class Exchange:
                         await self._act(journey, hold, Lease(asked_at, policy.lease), before)
                         owner = before = reclaim = None  # for another look, where there is no reply yet
                     case Verb.REPLAY, Found(record):
-                        reply.set_result(await replayed(record, key_hash, call.request.fields))
+                        journey.tell(await replayed(record, key_hash, call.request.fields))
                     case Verb.REFUSE, Found(record):
-                        reply.set_result(refused(rule, record, key_hash))
+                        journey.tell(refused(rule, record, key_hash))
                     case ((Verb.RECLAIM | Verb.PROBE), Found(record)):  # of those who ask at once, one gets the claim
                         before, reclaim = record if record.phase is Phase.UNKNOWN else None, record.fence
                     case Verb.WAIT, Found() if wake is None:  # look again, now that the settlement will be told
@@ -234,12 +253,12 @@ class Exchange:
         There is no reply when nothing was sent and the record is, or may be, another's by now: that one has more to tell.
         """
         started = perf_counter()
-        call, reply, policy = journey.call, journey.reply, journey.call.route.policy
+        call, policy = journey.call, journey.call.route.policy
 
         def begin_relay(head: AnswerHead, relay: Relay) -> None:
             forwarded = Forwarded(Result.ANSWERED, perf_counter() - started)
             settlement = judge(judged(head), policy.outcome)
-            reply.set_result(relayed(head, relay, settlement, forwarded, _told(call, hold, forwarded.seconds)))
+            journey.tell(relayed(head, relay, settlement, forwarded, _told(call, hold, forwarded.seconds)))
 
         attempted = await attempt(self._pools[call.route.upstream], call.request, call.key, call.route, lease, begin_relay)
         settlement, ending = conclude(attempted.result, attempted.answer, policy, before)
@@ -252,16 +271,16 @@ class Exchange:
             return
         forwarded = Forwarded(result_of(attempted.result), perf_counter() - started)
         if unsent and before is not None:
-            reply.set_result(refused(_HELD, before, call.identity.key_hash, forwarded=forwarded))
+            journey.tell(refused(_HELD, before, call.identity.key_hash, forwarded=forwarded))
             return
         if settled is Settled.STALE:
             settlement = Settlement.MARK_UNKNOWN  # what this answer says is not all that happened to the operation
         told = _told(call, hold, forwarded.seconds, unrecorded=settled in (None, Settled.STALE))
-        reply.set_result(reply_to(attempted, settlement, forwarded, told))
+        journey.tell(reply_to(attempted, settlement, forwarded, told))
 
     async def _probe(self, journey: Journey, hold: Hold, before: Record, rule: ProbeRule) -> bool:
         """Ask the upstream about an unknown outcome; True when it surely did not happen, and may be forwarded."""
-        call, reply = journey.call, journey.reply
+        call = journey.call
         since = before.settled_at or before.claimed_at
         unsettled = rule.settle - (hold.claimed_at - since) / MICROSECONDS
         verdict = await probe(self._pools[call.route.upstream], rule, call.request, call.key, call.route)
@@ -269,17 +288,17 @@ class Exchange:
             case Done(answer):
                 settled = await self._settler.settle(call.identity, hold, completed(answer, call.route.policy, Source.RECOVERED))
                 unrecorded = settled in (None, Settled.STALE)
-                reply.set_result(recovered(answer, _told(call, hold, 0.0, unrecorded=unrecorded)))
+                journey.tell(recovered(answer, _told(call, hold, 0.0, unrecorded=unrecorded)))
             case NotDone() if unsettled <= 0:
                 return True
             case NotDone():
                 await self._settler.settle(call.identity, hold, still_unknown(before))
                 retry_after = max(1, math.ceil(unsettled))
-                reply.set_result(refused(_HELD, before, call.identity.key_hash, retry_after=retry_after))
+                journey.tell(refused(_HELD, before, call.identity.key_hash, retry_after=retry_after))
             case Unclear(reason):
                 _log.warning("route %s: a probe proved nothing: %s", call.route.name, reason)
                 await self._settler.settle(call.identity, hold, still_unknown(before))
-                reply.set_result(refused(_HELD, before, call.identity.key_hash))
+                journey.tell(refused(_HELD, before, call.identity.key_hash))
         return False
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 import re
 from dataclasses import field
-from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +15,7 @@ from idemproxy.core.journal import Note, WorkflowIdentity
 from idemproxy.core.key import KeyInvalidError, KeyMode, KeySource, hash_secretly
 from idemproxy.core.message import Fields, Indexed, Request, field_values, has_any
 from idemproxy.core.origin import Arrival, believed, is_trusted, told
-from idemproxy.core.policy import SAFE_METHODS, Effect, Route, comparable_path, match_route
+from idemproxy.core.policy import SAFE_METHODS, Effect, Route, comparable_path
 from idemproxy.core.problem import Problem, Slug, problem
 from idemproxy.core.record import MICROSECONDS, Identity
 from idemproxy.core.scope import ScopeRule, find_scope
@@ -25,12 +24,12 @@ from idemproxy.core.workflow import Name, Workflow, derived_key, find_name
 from idemproxy.observe.observation import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from dataclasses import dataclass
     from ipaddress import IPv4Network, IPv6Network
 
     from aiohttp import web
 
+    from idemproxy.core.routing import RouteTable
     from idemproxy.proxy.digesting import Digesting
 else:
     from idemproxy.core.value import dataclass
@@ -103,19 +102,20 @@ def arrival_of(http: web.BaseRequest, trusted: tuple[IPv4Network | IPv6Network, 
 
 
 def arrive(
-    http: web.BaseRequest, fields: Indexed, arrival: Arrival, routes: Sequence[Route], secret: bytes | None
+    http: web.BaseRequest, fields: Indexed, arrival: Arrival, routes: RouteTable, secret: bytes | None
 ) -> Own | Passing | Covered:
     """Find the route, the key and the scope; `fields` are the request's. Raises RefusedError."""
     host = _host(http, fields)
     scheme = b"https" if http.secure else b"http"
     target = _origin_form(http.method, http.raw_path.encode("utf-8", "surrogateescape"), host, scheme)
     request = believed(Request(http.method, target, fields), arrival)
-    if comparable_path(request.path).startswith(RESERVED):
+    path = comparable_path(request.path)
+    if path.startswith(RESERVED):
         return Own(request)
     if not _is_plainly_framed(request):
         detail = "The request's body has a transfer coding other than chunked, so nothing was sent."
         raise RefusedError(problem(Slug.BAD_REQUEST, detail), close=True)
-    route = match_route(routes, request, host[1].lower() if host else b"")
+    route = routes.match(request, path, host[1].lower() if host else b"")
     if route is None:
         detail = "No route of this proxy takes this method, host and path, so nothing was sent."
         raise RefusedError(problem(Slug.NO_ROUTE, detail), close=True)
@@ -225,15 +225,10 @@ def _host(http: web.BaseRequest, fields: Fields) -> re.Match[bytes] | None:
     values = field_values(fields, b"host")
     if not values and not http.version.minor:
         return None
-    host = _authority(values[0]) if len(values) == 1 else None
+    host = _AUTHORITY.fullmatch(values[0]) if len(values) == 1 else None
     if host is None:
         raise _bad("The request needs one Host field, with a host and perhaps a port, so nothing was sent.")
     return host
-
-
-@lru_cache(maxsize=1024)
-def _authority(value: bytes) -> re.Match[bytes] | None:
-    return _AUTHORITY.fullmatch(value)
 
 
 def _origin_form(method: str, target: bytes, host: re.Match[bytes] | None, scheme: bytes) -> bytes:
@@ -249,7 +244,7 @@ def _origin_form(method: str, target: bytes, host: re.Match[bytes] | None, schem
     absolute = _ABSOLUTE.fullmatch(target)
     if absolute is None or (method == "OPTIONS" and not absolute[3]):
         raise _bad("The request's target is no path, so nothing was sent: send one, as in `POST /charges`.")
-    named = _authority(absolute[2])
+    named = _AUTHORITY.fullmatch(absolute[2])
     if named is None or host is None or _server(named, absolute[1]) != _server(host, scheme):
         raise _bad(
             "The request's target names another server than its Host field, so nothing was sent: this is no forward proxy."

@@ -16,6 +16,7 @@ from idemproxy.core.origin import request_id_of, told
 from idemproxy.core.policy import Timeouts
 from idemproxy.core.problem import Executed, Slug, problem
 from idemproxy.core.replay import status_lines
+from idemproxy.core.routing import RouteTable
 from idemproxy.core.visible import plain_keys, visible_path
 from idemproxy.observe.metrics import OWN_ROUTE
 from idemproxy.observe.observation import Observation, Outcome, Result
@@ -91,7 +92,7 @@ class Listener:
         secret: bytes | None,
         trusted: tuple[IPv4Network | IPv6Network, ...],
     ) -> None:
-        self._routes = routes
+        self._routes = RouteTable(routes)
         self._key_fields = frozenset({KeyRule().header, *(route.policy.key.header for route in routes)})
         """Where a key may stand, as far as is known without a route."""
         self._pools = pools
@@ -188,7 +189,7 @@ class Listener:
         asked = told(await stamped(request, route, key, self.digesting), route, covered.arrival)
         visit.journey = self._exchange.start(Call(asked, route, identity, key, fingerprint, wait, note))
         try:
-            return await asyncio.shield(visit.journey.reply)
+            return await visit.journey.wait()
         except asyncio.CancelledError:
             visit.journey.reply.add_done_callback(lambda done: self._left(visit, done))
             raise

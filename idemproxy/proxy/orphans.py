@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
+import secrets
 from typing import TYPE_CHECKING, Final
 
 from idemproxy.core.outcome import Settlement
@@ -34,7 +34,7 @@ class Owner:
 
     def draw(self) -> str:
         """A nonce for one claim."""
-        return f"{self._instance}-{random.getrandbits(96):024x}"
+        return f"{self._instance}-{secrets.token_hex(12)}"
 
 
 async def keep_adopting(

@@ -12,7 +12,8 @@ import asyncio
 import logging
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
 from typing import Final
 
 from idemproxy.store.base import LostRecordsError, Store, StoreError
@@ -82,14 +83,15 @@ class Inspection:
         self._has_lost = self._has_lost and any(each.what == RECORDS for each in found)
         self._tell(Counter(each.level.name.lower() for each in found))
 
-    async def keep_looking(self) -> None:
-        """Look again for as long as the proxy runs."""
+    async def keep_looking(self, check: Callable[[], Awaitable[None]]) -> None:
+        """Look again for as long as the proxy runs, and `check` that it confirms: perhaps nobody else asks."""
         while True:
             pause = (_EVERY if self._was_seen else _UNTIL_SEEN) * random.uniform(0.8, 1.2)  # noqa: S311 -- spreads, guards nothing
             try:
                 await asyncio.wait_for(self._wanted.wait(), pause)
             except TimeoutError:
-                pass
+                with suppress(StoreError):  # whoever needs the store is told of that
+                    await check()
             else:
                 await asyncio.sleep(_AFTER_RETURN * random.random())  # noqa: S311 -- as above
             self._wanted.clear()

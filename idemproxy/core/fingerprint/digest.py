@@ -104,7 +104,7 @@ def _is_utf8(body: bytes, content_type: bytes) -> bool:
     return charset in _UTF8 or (charset == b"us-ascii" and body.isascii())
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)
 def _charset(content_type: bytes) -> bytes:
     found = parameters(content_type)
     return b"" if found is None else found.get(b"charset", b"utf-8").lower()

@@ -8,7 +8,7 @@ from functools import lru_cache
 _PARAMETER = re.compile(rb';[ \t]*(?:([^\s;="]+)=(?:"((?:[^"\\]|\\.)*+)"|([^\s;"]+))[ \t]*)?', re.DOTALL)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)
 def essence(value: bytes) -> bytes:
     """The part before the parameters, in lower case: `application/json` of `Application/JSON; charset=utf-8`."""
     return value.partition(b";")[0].strip().lower()

@@ -6,7 +6,7 @@
 
 {{- define "idemproxy.selector" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "idemproxy.labels" -}}
@@ -25,12 +25,24 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- /* The configuration file. */ -}}
 {{- define "idemproxy.config" -}}
 {{- $url := dig "url" "" .Values.config.store -}}
-{{- if regexMatch "^(sqlite|memory):" $url }}
+{{- if not (or $url (dig "url_file" "" .Values.config.store)) }}
+{{- fail "config.store.url: is missing, and the default, SQLite, would go with its Pod, and with it what has been done: give a Redis" }}
+{{- end }}
+{{- if regexMatch "^([$][{][^}]*:-)?(sqlite|memory):" $url }}
 {{- fail (printf "config.store.url: %s would go with its Pod, and with it what has been done: give a Redis" $url) }}
 {{- end }}
 {{- $host := ternary "127.0.0.1" "0.0.0.0" (eq .Values.mode "sidecar") -}}
 {{- $ours := dict "listen" (printf "%s:8080" $host) "admin" (dict "listen" "0.0.0.0:8081") "log_format" "json" -}}
-{{ mergeOverwrite $ours (deepCopy .Values.config) | toYaml }}
+{{- $whole := mergeOverwrite $ours (deepCopy .Values.config) -}}
+{{- range $name, $address := dict "config.listen" $whole.listen "config.admin.listen" $whole.admin.listen }}
+{{- if not (regexMatch ":[1-9][0-9]*$" $address) }}
+{{- fail (printf "%s: %s: the chart must know the port, for the Pod: write it as a number" $name $address) }}
+{{- end }}
+{{- if and (regexMatch "^(127[.]|localhost:|[[]::1[]])" $address) (or (eq $name "config.admin.listen") (eq $.Values.mode "standalone")) }}
+{{- fail (printf "%s: %s: nobody outside the container reaches that: neither callers, nor the kubelet's probes" $name $address) }}
+{{- end }}
+{{- end }}
+{{ $whole | toYaml }}
 {{- end }}
 
 {{- /* The port of an address in the configuration. */ -}}
@@ -59,7 +71,7 @@ checksum/idemproxy: {{ include "idemproxy.config" . | sha256sum }}
 
 {{- /* A Pod's labels, by which a PodMonitor finds the proxy in it. */ -}}
 {{- define "idemproxy.podLabels" -}}
-idemproxy/release: {{ .Release.Name }}
+idemproxy/release: {{ .Release.Name | quote }}
 {{- if eq .Values.mode "sidecar" }}
 idemproxy/sidecar: "true"
 {{- end }}
@@ -107,8 +119,8 @@ volumeMounts:
 {{- /* Entries of volumes. The Pod needs an fsGroup, so that the proxy's user may read the Secret and write the spool. */ -}}
 {{- define "idemproxy.volumes" -}}
 - {name: idemproxy-config, configMap: {name: {{ include "idemproxy.name" . }}}}
-- {name: idemproxy-spool, emptyDir: {sizeLimit: {{ .Values.spool.sizeLimit }}}}
+- {name: idemproxy-spool, emptyDir: {sizeLimit: {{ .Values.spool.sizeLimit | default (printf "%dMi" (mul 512 (int (.Values.config.workers | default 1)))) }}}}
 {{- with .Values.secret }}
-- {name: idemproxy-secrets, secret: {secretName: {{ . }}, defaultMode: 0440}}
+- {name: idemproxy-secrets, secret: {secretName: {{ . | quote }}, defaultMode: 0440}}
 {{- end }}
 {{- end }}
