@@ -9,7 +9,7 @@ import asyncio
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection
 from redis.asyncio.sentinel import MasterNotFoundError
@@ -21,6 +21,16 @@ from idemproxy.store.redis_url import Address, Place, Topology, shown
 
 _THE_SENTINELS_SHARE: Final = 0.5
 """Of the deadline: how long the Sentinels may take, who are asked side by side; the rest is for the server that they name."""
+
+_SOON: Final = 0.05
+"""Seconds for the other Sentinels, once one has named a primary."""
+
+
+class _Named(NamedTuple):
+    """What a Sentinel says: the number of the failover that it knows of, and the primary since then."""
+
+    epoch: int
+    primary: Address
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,15 +139,19 @@ class Endpoint:
         return {"socket_timeout": None, "socket_connect_timeout": seconds, "retry": None, "protocol": 2, "driver_info": None}
 
     async def _find(self) -> Address:
-        """Where the server is now: as the first Sentinel says that names one. Raises RedisError when none does."""
+        """Where the server is now: as the Sentinel says that knows of the latest failover. Raises RedisError when none names one.
+
+        The first that answers may have missed it: the others are heard, too, where they answer soon.
+        """
         if self.place.topology is not Topology.SENTINEL:
             return self.place.addresses[0] if self.place.addresses else ("", 0)
         asking = [asyncio.create_task(self._told_by(sentinel)) for sentinel in self.place.addresses]
         try:
             for first in asyncio.as_completed(asking):
-                told = await first
-                if not isinstance(told, str):
-                    return told
+                if not isinstance(await first, str):
+                    await asyncio.wait(asking, timeout=_SOON)
+                    told = [task.result() for task in asking if task.done()]
+                    return max(each for each in told if not isinstance(each, str)).primary
         finally:
             for task in asking:
                 task.cancel()
@@ -145,7 +159,7 @@ class Endpoint:
         reasons = (f"{shown(address)}: {task.result()}" for address, task in zip(self.place.addresses, asking, strict=True))
         raise MasterNotFoundError(f"no Sentinel names a primary for {self.place.service!r}: {'; '.join(reasons)}")
 
-    async def _told_by(self, sentinel: Address) -> Address | str:
+    async def _told_by(self, sentinel: Address) -> _Named | str:
         """The primary that a Sentinel names, or why it names none."""
         seconds = self.deadline * _THE_SENTINELS_SHARE
         connection = self._to(sentinel, self._usual(seconds) | (self._credentials() if self.place.sentinel_auth else {}))
@@ -165,7 +179,7 @@ class Endpoint:
         told = dict(zip(reply[::2], reply[1::2], strict=False))
         primary = told[b"ip"].decode(), int(told[b"port"])
         is_down = not {b"s_down", b"o_down"}.isdisjoint(told[b"flags"].split(b","))
-        return f"it takes the primary, {shown(primary)}, for down" if is_down else primary
+        return f"it takes the primary, {shown(primary)}, for down" if is_down else _Named(int(told[b"config-epoch"]), primary)
 
 
 def _plainly(error: RedisError | OSError) -> str:
