@@ -54,27 +54,6 @@ async def test_a_store_follows_the_primary(topology: Watched | Cluster, how: str
     assert [Phase.COMPLETED] * (KEYS // 2) + [Phase.IN_FLIGHT] * (KEYS // 2) == [record.phase for record in records]
 
 
-async def test_a_sentinel_that_missed_the_failover_is_not_believed(sentinels: Watched) -> None:
-    """It answers first, and names the server before: the others are heard, too, and one of them knows of a later failover."""
-
-    async def tell(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        told = [b"ip", b"127.0.0.1", b"port", b"1", b"flags", b"master", b"config-epoch", b"0"]
-        while b"MASTER" not in await reader.readuntil(b"\r\n"):
-            pass
-        writer.write(b"*8\r\n" + b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in told))
-        await reader.read()
-        writer.close()
-
-    await asyncio.to_thread(sentinels.fail_over, RedisServer.kill)
-    async with await asyncio.start_server(tell, "127.0.0.1", 0) as behind:
-        stale = behind.sockets[0].getsockname()[1]
-        async with opened(sentinels.url.replace("redis+sentinel://", f"redis+sentinel://127.0.0.1:{stale},")) as store:
-            await recovered(lambda: granted(store))
-            record = await recorded(store, 0)
-
-    assert Phase.IN_FLIGHT is record.phase
-
-
 async def test_a_stale_primary_is_left_when_it_confirms_nothing(sentinels: Watched) -> None:
     """One that slept through a failover grants no claim, and the store then asks the Sentinels instead of waiting for its end."""
     async with opened(sentinels.url, durability=ONE_REPLICA) as behind:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager
 
 import pytest
 
+from idemproxy.store import redis_endpoint
 from idemproxy.store.base import StoreError
 from idemproxy.store.redis_url import read_url
 from tests.servers import RedisServer, free_port, redis_server
@@ -40,6 +42,36 @@ def _url(*ports: int, options: str = "") -> str:
 async def test_a_living_sentinel_answers_behind_many_that_hang(hung: list[int], sentinels: Watched) -> None:
     """All are asked side by side: however many hang before it in the URL, the one that lives is heard within the deadline."""
     async with opened(_url(*hung, sentinels.sentinels[0]), prefix="hung:", deadline=DEADLINE) as store:
+        hold = await granted(store)
+
+    assert "owner" == hold.owner
+
+
+@asynccontextmanager
+async def scripted(primary: int, epoch: int, seconds: float) -> AsyncIterator[int]:
+    """The port of a Sentinel that takes `seconds` to name a primary, as of a failover of this number."""
+
+    async def tell(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        told = [b"ip", b"127.0.0.1", b"port", b"%d" % primary, b"flags", b"master", b"config-epoch", b"%d" % epoch]
+        while b"MASTER" not in await reader.readuntil(b"\r\n"):
+            pass
+        await asyncio.sleep(seconds)
+        writer.write(b"*8\r\n" + b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in told))
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(tell, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1]
+
+
+async def test_a_sentinel_that_missed_the_failover_is_not_believed(sentinels: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It answers first, and names the server before: the others are heard, too, and one of them knows of a later failover."""
+    monkeypatch.setattr(redis_endpoint, "_SOON", 0.5)
+    async with (
+        scripted(free_port(), 9, 0) as first,
+        scripted(sentinels.primary().port, 10, 0.02) as second,
+        opened(_url(first, second), prefix="missed:", deadline=DEADLINE) as store,
+    ):
         hold = await granted(store)
 
     assert "owner" == hold.owner
