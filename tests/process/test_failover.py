@@ -63,7 +63,8 @@ def test_a_stale_primary_grants_nothing(api: Upstream, topology: Watched | Clust
         assert {"executed"} == _told(_ask_all(behind, [f"{each}-before" for each in keys]))  # connected to every node
         old = topology.fail_over(RedisServer.pause)
         with proxy(*_run(tmp_path / "ahead", api, topology, {})) as ahead:
-            assert {"executed"} == _told(_ask_all(ahead, keys))
+            # Some Sentinels may still name the old primary, and what they lead to is refused: it is asked again, as clients do.
+            eventually(lambda: {"executed", "replayed"} >= _told(_ask_all(ahead, keys)))
 
         with ThreadPoolExecutor(KEYS) as pool:
             asked = [pool.submit(ask, behind.url, each, wait=0) for each in keys]
