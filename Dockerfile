@@ -21,11 +21,13 @@ RUN backend/bin/hatchling build -t wheel -d dist \
 FROM ${PYTHON_IMAGE}
 ARG VERSION=0.1.0
 ARG REVISION=unknown
+ARG SOURCE=unknown
 LABEL org.opencontainers.image.title="idemproxy" \
     org.opencontainers.image.description="An idempotency proxy: one write, one effect, and the same answer to every retry." \
     org.opencontainers.image.licenses="Apache-2.0" \
     org.opencontainers.image.version="${VERSION}" \
-    org.opencontainers.image.revision="${REVISION}"
+    org.opencontainers.image.revision="${REVISION}" \
+    org.opencontainers.image.source="${SOURCE}"
 COPY --from=build /opt/idemproxy /opt/idemproxy
 ENV PATH=/opt/idemproxy/bin:${PATH}
 # The base comes without compiled modules, and a read-only root can keep none: without this line every start, and every health
@@ -38,7 +40,7 @@ VOLUME /var/lib/idemproxy
 # Numbers, so that Kubernetes can see that it is not root; no name is needed.
 USER 10001:10001
 EXPOSE 8080 8081
-# It asks IDEMPROXY_ADMIN_LISTEN, else 127.0.0.1:8081, in the container itself.
+# It asks where IDEMPROXY_ADMIN_LISTEN says, else the file IDEMPROXY_CONFIG, else 127.0.0.1:8081, in the container itself.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=20s --retries=3 CMD ["idemproxy", "healthcheck"]
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["idemproxy"]

@@ -195,9 +195,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def add_admin(parser: argparse.ArgumentParser) -> None:
     """The flag of every command that asks a running proxy; its value is the listener's host and port."""
-    admin = os.environ.get("IDEMPROXY_ADMIN_LISTEN") or _ADMIN
-    about = "the admin listener (default: IDEMPROXY_ADMIN_LISTEN, else %(default)s)"
-    parser.add_argument("--admin", type=_host_and_port, default=admin, metavar="URL|HOST:PORT", help=about)
+    about = f"the admin listener (default: IDEMPROXY_ADMIN_LISTEN, else that of the file IDEMPROXY_CONFIG, else {_ADMIN})"
+    # Of the default, a text, argparse asks the type as of any other; so the file is read only where the flag is missed.
+    parser.add_argument("--admin", type=_host_and_port, default="", metavar="URL|HOST:PORT", help=about)
 
 
 def _add_file_and_store(parser: argparse.ArgumentParser) -> None:
@@ -276,7 +276,8 @@ def _ask(admin: tuple[str, int], path: str, timeout: float) -> tuple[int | None,
 
 
 def _host_and_port(text: str) -> tuple[str, int]:
-    """Where the admin listener is asked: `http://host:port`, or the address that it listens on."""
+    """Where the admin listener is asked: `http://host:port`, or where it listens; empty: as this environment has it."""
+    text = text or _admin_of_this_environment()
     if text.startswith("https://"):
         raise argparse.ArgumentTypeError(f"{text!r}: the admin listener speaks HTTP without TLS: write http://host:port")
     bare = text.removeprefix("http://").rstrip("/")
@@ -286,6 +287,21 @@ def _host_and_port(text: str) -> tuple[str, int]:
         raise argparse.ArgumentTypeError(f"{text!r} is not http://host:port or host:port")
     # Who listens everywhere is asked on loopback.
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), int(port)  # noqa: S104 - recognised, not listened on
+
+
+def _admin_of_this_environment() -> str:
+    """The address on which a proxy with this environment listens for operators."""
+    if said := os.environ.get("IDEMPROXY_ADMIN_LISTEN"):
+        return said
+    if file := os.environ.get("IDEMPROXY_CONFIG"):
+        from pathlib import Path  # noqa: PLC0415 - with YAML it takes as long as the rest of a health check
+
+        from idemproxy.config import source  # noqa: PLC0415 - as above
+
+        match source.read(Path(file), os.environ).tree:
+            case {"admin": {"listen": str(address)}}:
+                return address
+    return _ADMIN
 
 
 def _seconds(text: str) -> float:

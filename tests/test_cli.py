@@ -301,6 +301,22 @@ def test_healthcheck_asks_once_whether_the_proxy_lives(
     assert f"not healthy: http://{admin.address}/livez: 503 the reason\n" == capsys.readouterr().err
 
 
+def test_healthcheck_finds_the_proxy_of_a_file(
+    admin: Admin, nobody: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The address stands in the file that the environment names, with its variables; the variable for the address comes first."""
+    admin.statuses = [200]
+    host, _, port = admin.address.partition(":")
+    (tmp_path / "idemproxy.yaml").write_text(f"admin: {{listen: '{host}:${{ADMIN_PORT:-1}}'}}")
+    monkeypatch.setenv("IDEMPROXY_CONFIG", str(tmp_path / "idemproxy.yaml"))
+    monkeypatch.setenv("ADMIN_PORT", port)
+
+    found = main(["healthcheck"])
+    monkeypatch.setenv("IDEMPROXY_ADMIN_LISTEN", nobody)
+
+    assert (0, 1, ["/livez"]) == (found, main(["healthcheck"]), admin.asked)
+
+
 def test_healthcheck_is_fine_with_200(admin: Admin, capsys: pytest.CaptureFixture[str]) -> None:
     """A living proxy: silence and exit status 0."""
     admin.statuses = [200]

@@ -18,7 +18,7 @@ def alerts() -> str:
     rules = [rule for group in groups for rule in group["rules"] if "alert" in rule]
     rows = (
         [
-            f"[{code(rule['alert'])}](../{rule['annotations']['runbook'].removeprefix('docs/')})",
+            f"[{code(rule['alert'])}](../{rule['annotations']['runbook_url'].removeprefix('docs/')})",
             rule["labels"]["severity"],
             rule.get("for", "0m"),
             rule["annotations"]["description"],

@@ -6,6 +6,8 @@ The first run makes the images that stand in for a registry's, too. A run takes 
 from __future__ import annotations
 
 import json
+import shlex
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,15 +18,22 @@ from socket import create_connection
 from typing import Any, Final
 
 import pytest
+import trustme
 
 from idemproxy import __version__
 from tests.deploy import played
-from tests.deploy.files import COMPOSE, SYSTEMD, manifest
+from tests.deploy.files import COMPOSE, REPOSITORY, manifest
 from tests.deploy.stand_in import PYTHON, Engine, engine, load_images, missing
+from tests.docs.pages import blocks, read
 from tests.servers import free_port
 
 IMAGE: Final = f"idemproxy:{__version__}"
-CONFINED: Final = ("--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--stop-timeout", "40")
+SOURCE: Final = "https://git.example.com/idemproxy"
+ON_DOCKER: Final = [each.text for each in blocks(read("docs/how-to/deploy-with-docker.md"), "sh")]
+WITH_DOCKER: Final = shlex.split(next(text for text in ON_DOCKER if "run --detach" in text).replace("\\\n", ""))
+CONFINED: Final = tuple(WITH_DOCKER[WITH_DOCKER.index("--name") + 2 : WITH_DOCKER.index("--volume")])
+"""What the page about Docker has a container of the proxy be given."""
+
 SECONDS: Final = 60.0
 MIB: Final = 1024 * 1024
 LARGEST: Final = 90 * MIB
@@ -54,6 +63,10 @@ except urllib.error.HTTPError as problem:
 print(json.dumps([answer.status, answer.headers.get("Idempotency-Status", "").partition(";")[0], answer.read().decode()]))
 """
 """A client, for a container without curl."""
+
+ON_KUBERNETES: Final = read("docs/how-to/deploy-on-kubernetes.md").splitlines()
+RENEWING: Final = next(shlex.split(line)[-3:] for line in ON_KUBERNETES if "kill -HUP" in line)
+"""What the page about Kubernetes has run in the proxy's container when its certificate was renewed."""
 
 
 def until(holds: Callable[[], object], what: str) -> None:
@@ -93,6 +106,8 @@ def made() -> Iterator[Engine]:
             "--layers=false",
             "--format",
             "docker",
+            "--build-arg",
+            f"SOURCE={SOURCE}",
             "--tag",
             IMAGE,
             ".",
@@ -130,9 +145,13 @@ def test_image_says_what_it_is(made: Engine) -> None:
     """The labels of the OCI are there, and the program of the package's version."""
     labels = made.inspect(IMAGE)["Config"]["Labels"]
 
-    assert {"title": "idemproxy", "version": __version__, "licenses": "Apache-2.0", "revision": "unknown"}.items() <= {
-        name.removeprefix("org.opencontainers.image."): value for name, value in labels.items()
-    }.items()
+    assert {
+        "title": "idemproxy",
+        "version": __version__,
+        "licenses": "Apache-2.0",
+        "revision": "unknown",
+        "source": SOURCE,
+    }.items() <= {name.removeprefix("org.opencontainers.image."): value for name, value in labels.items()}.items()
     assert f"idemproxy {__version__}\n" == made("podman", "run", "--rm", "--network", "none", IMAGE, "version")
 
 
@@ -157,6 +176,33 @@ def test_container_is_healthy_and_confined(made: Engine) -> None:
     assert {"idemproxy.db", "idemproxy-spool"} <= set(kept)
 
 
+WITH_TLS: Final = """
+listen: 0.0.0.0:8080
+tls: {certificate_file: tls.crt, key_file: tls.key}
+scope: shared
+admin: {listen: "0.0.0.0:9191"}
+upstreams: {payments: {url: "http://127.0.0.1:9000"}}
+"""
+
+
+def test_container_with_a_file(made: Engine, tmp_path: Path) -> None:
+    """The health check, and other commands, find the admin listener where the file has it; SIGHUP reads the certificate again."""
+    (tmp_path / "idemproxy.yaml").write_text(WITH_TLS)
+    certificate = trustme.CA().issue_cert("localhost")
+    certificate.private_key_pem.write_to_path(tmp_path / "tls.key")
+    certificate.cert_chain_pems[0].write_to_path(tmp_path / "tls.crt")
+    for path in (tmp_path, *tmp_path.iterdir()):
+        path.chmod(0o755)
+    given = ("--env", "IDEMPROXY_CONFIG=/etc/idemproxy/idemproxy.yaml", "--volume", f"{tmp_path}:/etc/idemproxy:ro")
+    with running(made, "filed", options=("--network", "none", *given)) as name:
+        until(lambda: is_healthy(made, name), "it does not become healthy")
+        listed = made("podman", "exec", name, "idemproxy", "records", "list")
+        made("podman", "exec", name, *RENEWING)
+        until(lambda: "SIGHUP: only the certificate was read again" in made.logs(name), "it does not read its certificate again")
+
+    assert "" == listed
+
+
 def test_sigterm_drains_and_ends_with_0(made: Engine) -> None:
     """As PID 1 it hears SIGTERM: an attempt that is under way ends, its caller is answered, and then the container, with 0."""
     with running(made, "upstream", "demo-api") as upstream, ThreadPoolExecutor(1) as client:
@@ -179,28 +225,51 @@ def test_sigterm_drains_and_ends_with_0(made: Engine) -> None:
 
 WITH_SYSTEMD: Final = f"""
 FROM {PYTHON}
-COPY --from={IMAGE} /opt/idemproxy /opt/idemproxy
-RUN apt-get update && apt-get install --yes --no-install-recommends procps systemd-sysv && mkdir /etc/idemproxy
-COPY idemproxy.service /etc/systemd/system/
-COPY idemproxy.yaml /etc/idemproxy/
-RUN umask 077 && echo 0123456789abcdef > /etc/idemproxy/admin-token && systemctl enable idemproxy
+RUN apt-get update && apt-get install --yes --no-install-recommends procps systemd-sysv
+COPY . /checkout
+RUN cd /checkout && sh -eux installing
 ENTRYPOINT mount --make-rshared / && exec /sbin/init
 """
 """Credentials are mounted for the unit alone, which needs mounts to spread, as they do where systemd is not in a container."""
 
+WITH_SYSTEMCTL: Final = blocks(read("docs/how-to/deploy-with-systemd.md"), "sh")[0].text.splitlines()
+CHECKOUT: Final = ("idemproxy", "requirements", "deploy/systemd", "pyproject.toml", "README.md", "LICENSE")
+"""What of the repository the installation needs."""
 
-def test_unit_under_systemd(made: Engine) -> None:
-    """With systemd as PID 1 the unit is started once it is ready, confined, is reloaded, comes back when killed, stops with 0."""
+
+def checkout(directory: Path) -> Path:
+    """A copy of what is installed, and the commands by which the page installs it, without those that need a booted systemd."""
+    for name in CHECKOUT:
+        copy = shutil.copytree if (REPOSITORY / name).is_dir() else shutil.copy
+        (directory / name).parent.mkdir(exist_ok=True)
+        copy(REPOSITORY / name, directory / name)
+    (directory / "installing").write_text("\n".join(line for line in WITH_SYSTEMCTL if not line.startswith("systemctl")))
+    return directory
+
+
+def test_unit_under_systemd(made: Engine, tmp_path: Path) -> None:
+    """Installed as the page has it, with systemd as PID 1: started when ready, confined, reloaded, back when killed, 0 at a stop.
+
+    Without its token it fails once, and is not started again and again.
+    """
     build = ("buildah", "bud", "--isolation", "chroot", "--pull=never", "--layers=false", "--tag", "systemd", "--file", "-", ".")
-    made(*build, directory=SYSTEMD, given=WITH_SYSTEMD)
+    made(*build, directory=checkout(tmp_path), given=WITH_SYSTEMD, seconds=900.0)
     host = "host"
     made("podman", "run", "--detach", "--name", host, "--network", "none", "--privileged", "--systemd=always", "systemd")
 
     def show(name: str) -> str:
         return made("podman", "exec", host, "systemctl", "show", "idemproxy", "--property", name, "--value", expects=None).strip()
 
+    def is_booted() -> bool:
+        said = made("podman", "exec", host, "systemctl", "is-system-running", expects=None)
+        return said.strip() in {"running", "degraded"}
+
     try:
-        until(lambda: show("ActiveState") == "active", "the unit is not started")
+        until(is_booted, "systemd does not start")
+        for command in WITH_SYSTEMCTL:
+            if command.startswith("systemctl"):
+                made("podman", "exec", host, *command.split())
+        assert "active" == show("ActiveState")
         first = show("MainPID")
         status = made("podman", "exec", host, "cat", f"/proc/{first}/status")
         told = dict(line.split(":\t", 1) for line in status.splitlines())
@@ -211,12 +280,16 @@ def test_unit_under_systemd(made: Engine) -> None:
         until(lambda: show("ActiveState") == "active" and show("MainPID") != first, "it does not come back")
         made("podman", "exec", host, "systemctl", "stop", "idemproxy")
         ended = [show(name) for name in ("Result", "ExecMainStatus", "NRestarts")]
+        made("podman", "exec", host, "rm", "/etc/idemproxy/admin-token")
+        made("podman", "exec", host, "systemctl", "start", "idemproxy", expects=1)
+        without = [show(name) for name in ("ActiveState", "ExecMainStatus", "NRestarts")]
     finally:
         made("podman", "rm", "--force", "--time", "0", host)
 
     assert int(told["Uid"].split()[0]) >= 61_184  # where systemd takes its dynamic users from
     assert ("0" * 16, "1", "2") == (told["CapBnd"], told["NoNewPrivs"], told["Seccomp"])
     assert ["success", "0", "1"] == ended
+    assert ["failed", "243", "0"] == without  # 243: CREDENTIALS
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -18,6 +19,7 @@ COMPOSE: Final = REPOSITORY / "deploy/compose"
 KUBERNETES: Final = REPOSITORY / "deploy/kubernetes"
 SYSTEMD: Final = REPOSITORY / "deploy/systemd"
 SECRETS: Final = "/run/secrets/idemproxy"
+MAKING_SECRETS: Final = "secrets.sh"
 
 _VARIABLE: Final = re.compile(r"\$\{(\w+):-([^}]*)\}")
 
@@ -29,13 +31,16 @@ def documents(path: Path) -> list[dict[str, Any]]:
 
 @cache
 def manifests() -> dict[tuple[str, str, str], dict[str, Any]]:
-    """Every object under deploy/kubernetes, by file, kind and name."""
-    return {
-        (path.name, each["kind"], each["metadata"]["name"]): each
-        for path in sorted(KUBERNETES.glob("*.yaml"))
-        if path.name != "kustomization.yaml"
-        for each in documents(path)
-    }
+    """Every object under deploy/kubernetes, by file, kind and name, with the Secrets that its script makes."""
+    files = {path.name: documents(path) for path in sorted(KUBERNETES.glob("*.yaml")) if path.name != "kustomization.yaml"}
+    files[MAKING_SECRETS] = list(yaml.safe_load_all(secrets()))
+    return {(file, each["kind"], each["metadata"]["name"]): each for file, found in files.items() for each in found}
+
+
+def secrets() -> str:
+    """What the script that makes the Secrets prints; each time with other values."""
+    command = ["sh", str(KUBERNETES / MAKING_SECRETS)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def manifest(file: str, kind: str, name: str) -> dict[str, Any]:
@@ -64,7 +69,7 @@ def variables(text: str) -> dict[str, str]:
 
 def settings_of_config_map(directory: Path) -> Settings:
     """What the real loader makes of the ConfigMap's configuration, with the Secret's values in files below `directory`."""
-    for name, value in manifest("secrets.yaml", "Secret", "idemproxy")["stringData"].items():
+    for name, value in manifest(MAKING_SECRETS, "Secret", "idemproxy")["stringData"].items():
         (directory / name).write_text(value)
     text = manifest("idemproxy.yaml", "ConfigMap", "idemproxy-config")["data"]["idemproxy.yaml"]
     path = directory / "idemproxy.yaml"

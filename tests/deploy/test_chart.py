@@ -21,6 +21,7 @@ from idemproxy import __version__
 from idemproxy.config.load import load
 from idemproxy.config.settings import Settings
 from idemproxy.config.values import is_loopback
+from idemproxy.workers import PATIENCE
 from tests.deploy.files import REPOSITORY, containers, manifest
 
 CHART: Final = REPOSITORY / "deploy/helm/idemproxy"
@@ -70,8 +71,8 @@ def agent(helm: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def with_agent(helm: str, agent: Path) -> Objects:
-    """What the example makes, by kind, with a Secret for the proxy."""
-    text = helmed(helm, "template", "shop", str(agent), "--set", "idemproxy.secret=keys")
+    """What the example makes, by kind, with two Secrets for the proxy."""
+    text = helmed(helm, "template", "shop", str(agent), "--set", "idemproxy.secrets={idemproxy,tls}")
     return {each["kind"]: each for each in yaml.safe_load_all(text) if each}
 
 
@@ -139,6 +140,9 @@ def test_schema_takes_what_is_right(mode: str) -> None:
         ("podMonitor: {enable: true}", "podMonitor"),
         ("resources: {request: {}}", "resources"),
         ("podSpec: {volumes: []}", "podSpec"),
+        ("podAnnotations: {checksum/idemproxy: mine}", "podAnnotations"),
+        ("env: [{name: IDEMPROXY_STORE, value: 'sqlite:///records.db'}]", "env/0/name"),
+        ("secrets: [idemproxy, idemproxy]", "secrets"),
         ("config: {upstream: {}}", "config"),
         ("config: {drain: 30}", "config/drain"),
         ("config: {upstreams: {payments: {profil: stripe}}}", "config/upstreams/payments"),
@@ -170,21 +174,29 @@ def test_helm_finds_no_fault(helm: str, agent: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "told"),
+    ("mode", "setting", "told"),
     [
-        ("replica=3", "additional properties 'replica' not allowed"),
+        ("standalone", "replica=3", "additional properties 'replica' not allowed"),
         (
+            "standalone",
             "config.upstreams.payments.profil=stripe",
             "at '/config/upstreams/payments': additional properties 'profil' not allowed",
         ),
-        ("config.store.url=sqlite:///records.db", "config.store.url: sqlite:///records.db would go with its Pod"),
-        ("config.drain=${DRAIN}", "config.drain: ${DRAIN}: the chart must know it"),
+        ("standalone", "config.store.url=sqlite:///records.db", "config.store.url: sqlite:///records.db would go with its Pod"),
+        ("standalone", "config.drain=${DRAIN}", "config.drain: ${DRAIN}: the chart must know it"),
+        ("standalone", "config.listen=0.0.0.0:8081", "config.admin.listen: 0.0.0.0:8081: its port is that of config.listen"),
+        (
+            "standalone",
+            "config.listen=127.0.0.1:8080",
+            "config.listen: 127.0.0.1:8080: nobody outside the container reaches that",
+        ),
+        ("sidecar", "config.listen=0.0.0.0:8080", "config.scope: is missing, and other Pods reach 0.0.0.0:8080"),
     ],
 )
-def test_helm_refuses_and_says_what(helm: str, setting: str, told: str) -> None:
-    """Nothing is made of what is misspelt, or of a store that would go with its Pod."""
+def test_helm_refuses_and_says_what(helm: str, mode: str, setting: str, told: str) -> None:
+    """Nothing is made of what is misspelt, of a store that would go with its Pod, or of what the proxy itself would refuse."""
     with pytest.raises(subprocess.CalledProcessError) as refused:
-        rendered(helm, "standalone", setting)
+        rendered(helm, mode, setting)
 
     assert told in refused.value.stderr
 
@@ -233,15 +245,16 @@ def test_ports_follow_the_configuration(helm: str) -> None:
 
 @pytest.mark.parametrize(("drain", "seconds"), [("500ms", 1), ("20s", 20), ("1.5m", 90), ("1h", 3600)])
 def test_pod_is_killed_after_the_drain_only(helm: str, drain: str, seconds: int) -> None:
-    """The time until a Pod is killed holds preStop, `drain` as the proxy reads it, and ten seconds more."""
+    """The time until a Pod is killed holds preStop, `drain` as the proxy reads it, and more than workers have beyond it."""
     made = rendered(helm, "standalone", f"config.drain={drain}")
 
-    assert seconds + 5 + 10 == pod(made)["terminationGracePeriodSeconds"]
+    assert 5 + seconds + 15 == pod(made)["terminationGracePeriodSeconds"]
+    assert 15 > PATIENCE
 
 
 def test_example_gives_the_agent_its_time_first(with_agent: Objects) -> None:
     """A sidecar is told to end when the containers have ended: their time comes before the `drain`."""
-    assert 10 + 30 + 10 == pod(with_agent)["terminationGracePeriodSeconds"]
+    assert 10 + 30 + 15 == pod(with_agent)["terminationGracePeriodSeconds"]
 
 
 @pytest.mark.parametrize(
@@ -261,16 +274,16 @@ def test_another_configuration_makes_other_pods(helm: str, setting: str, others:
 def test_sidecar_is_that_of_the_manifests(with_agent: Objects) -> None:
     """What is probed, asked for and run is the same in the chart as in deploy/kubernetes."""
     other = manifest("agent.yaml", "Deployment", "agent")["spec"]["template"]["spec"]["initContainers"][0]
-    same = ("args", "restartPolicy", "ports", "startupProbe", "livenessProbe", "readinessProbe", "resources", "volumeMounts")
+    same = ("args", "restartPolicy", "ports", "startupProbe", "livenessProbe", "readinessProbe", "resources")
 
-    assert {name: other[name] for name in same} == {name: _in_order(proxy(with_agent)[name]) for name in same}
+    assert {name: other[name] for name in same} == {name: proxy(with_agent)[name] for name in same}
+    assert _mounted(other) | {"/run/secrets/tls"} == _mounted(proxy(with_agent))
     assert ["idemproxy"] == [each["name"] for each in pod(with_agent)["initContainers"]]
 
 
-def _in_order(field: Any) -> Any:  # noqa: ANN401 - of whatever kind
-    """Mounts are a list, and their order says nothing."""
-    is_mounts = isinstance(field, list) and "mountPath" in field[0]
-    return sorted(field, key=lambda mount: ["/etc", "/run", "/var"].index(mount["mountPath"][:4])) if is_mounts else field
+def _mounted(container: Mapping[str, Any]) -> set[str]:
+    """Where a container has volumes."""
+    return {mount["mountPath"] for mount in container["volumeMounts"]}
 
 
 def test_pods_are_confined(helm: str, with_agent: Objects) -> None:
@@ -291,13 +304,59 @@ def test_pods_are_confined(helm: str, with_agent: Objects) -> None:
 
 
 def test_what_is_mounted_is_there(helm: str, with_agent: Objects) -> None:
-    """Each mount has its volume, the ConfigMap is the one that is made, and the Secret is the one that was named."""
-    for objects, secret in ((rendered(helm, "standalone"), "idemproxy"), (with_agent, "keys")):
+    """Each mount has its volume, the ConfigMap is the one that is made, and each Secret is in the directory of its name."""
+    for objects, secrets in ((rendered(helm, "standalone"), ["idemproxy"]), (with_agent, ["idemproxy", "tls"])):
         volumes = {volume["name"]: volume for volume in pod(objects)["volumes"]}
+        mounts = {mount["name"]: mount["mountPath"] for mount in proxy(objects)["volumeMounts"]}
+        named = {volume["secret"]["secretName"]: mounts[name] for name, volume in volumes.items() if "secret" in volume}
 
-        assert {mount["name"] for mount in proxy(objects)["volumeMounts"]} == volumes.keys()
+        assert mounts.keys() == volumes.keys()
         assert objects["ConfigMap"]["metadata"]["name"] == volumes["idemproxy-config"]["configMap"]["name"]
-        assert secret == volumes["idemproxy-secrets"]["secret"]["secretName"]
+        assert {secret: f"/run/secrets/{secret}" for secret in secrets} == named
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ((), "shop-idemproxy"),
+        (("fullnameOverride=payments-proxy",), "payments-proxy"),
+        (("fullnameOverride=" + "a" * 62 + "-b",), "a" * 62),
+    ],
+)
+def test_everything_has_one_name(helm: str, settings: tuple[str, ...], name: str) -> None:
+    """Of the release and the chart, or as it is told, and never longer than a Service's may be."""
+    made = rendered(helm, "standalone", *settings)
+
+    assert {name} == {each["metadata"]["name"] for kind, each in made.items() if kind != "Pod"}
+    assert f"'{name}'" in made["Pod"]["spec"]["containers"][0]["args"][0]
+
+
+def test_two_of_them_stand_in_one_chart(helm: str, tmp_path: Path) -> None:
+    """Each under its alias: no object of one is named as one of the other, and no Service or monitor finds the other's Pods."""
+    source = {"name": "idemproxy", "version": __version__, "repository": f"file://{CHART}"}
+    dependencies = [source | {"alias": alias} for alias in ("payments", "airline")]
+    chart = {"apiVersion": "v2", "name": "shop", "version": "1.0.0", "dependencies": dependencies}
+    (tmp_path / "Chart.yaml").write_text(yaml.safe_dump(chart))
+    (tmp_path / "values.yaml").write_text(
+        yaml.safe_dump({each["alias"]: values("standalone", "podMonitor: {enabled: true}") for each in dependencies})
+    )
+    helmed(helm, "dependency", "build", str(tmp_path))
+    made = [each for each in yaml.safe_load_all(helmed(helm, "template", "one", str(tmp_path))) if each]
+    named = [(each["kind"], each["metadata"]["name"]) for each in made]
+    selecting = [each["spec"]["selector"] for each in made if each["kind"] in {"Service", "PodMonitor", "PodDisruptionBudget"}]
+    selectors = [each.get("matchLabels", each) for each in selecting]
+    pods_labels = [each["spec"]["template"]["metadata"]["labels"] for each in made if each["kind"] == "Deployment"]
+
+    assert (12, 12) == (len(named), len(set(named)))
+    assert [1] * 6 == [sum(selector.items() <= labels.items() for labels in pods_labels) for selector in selectors]
+
+
+@pytest.mark.parametrize(("workers", "limit"), [(1, "512Mi"), (4, "2048Mi")])
+def test_the_spool_is_full_before_its_volume_is(helm: str, workers: int, limit: str) -> None:
+    """A Pod that comes to the limit of an emptyDir is evicted: it is twice what the spools of all workers take."""
+    volumes = pod(rendered(helm, "standalone", f"config.workers={workers}"))["volumes"]
+
+    assert [limit] == [volume["emptyDir"]["sizeLimit"] for volume in volumes if "emptyDir" in volume]
 
 
 def test_services_and_monitors_find_the_pods(helm: str, with_agent: Objects) -> None:

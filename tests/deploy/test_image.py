@@ -13,6 +13,7 @@ import pytest
 
 from idemproxy import __version__
 from tests.deploy.files import COMPOSE, KUBERNETES, REPOSITORY
+from tests.docs.pages import blocks, read
 
 DOCKERFILE: Final = REPOSITORY / "Dockerfile"
 HADOLINT: Final = Path(sys.prefix) / "bin/hadolint"
@@ -55,6 +56,15 @@ def test_health_is_asked_by_the_program() -> None:
     assert ["idemproxy", "healthcheck"] == json.loads(last("HEALTHCHECK").partition("CMD ")[2])
 
 
+def test_each_example_confines_alike() -> None:
+    """What the page has Docker run is given the same options each time; `make deploy-check` runs the image with them."""
+    text = " ".join(each.text for each in blocks(read("docs/how-to/deploy-with-docker.md"), "sh")).replace("\\\n", "")
+    given = re.findall(r"docker run --detach --name proxy (.*?) --volume", text)
+
+    assert 2 == len(given)
+    assert 1 == len(set(given))
+
+
 def test_every_dependency_is_hashed() -> None:
     """Whatever the build takes from an index is checked against a hash of the repository; what it makes itself takes nothing."""
     installs = re.findall(
@@ -77,7 +87,7 @@ def test_the_version_is_said_once_more_wherever_an_image_is_named() -> None:
     """The image's label, and each file that names the image, have the version of the package."""
     named = {f"idemproxy:{__version__}"}
 
-    assert ["PYTHON_IMAGE=python:3.13-slim-trixie", f"VERSION={__version__}", "REVISION=unknown"] == [
+    assert ["PYTHON_IMAGE=python:3.13-slim-trixie", f"VERSION={__version__}", "REVISION=unknown", "SOURCE=unknown"] == [
         rest for word, rest in instructions() if word == "ARG"
     ]
     files = [COMPOSE / "compose.yaml", COMPOSE / ".env.example", *KUBERNETES.glob("*.yaml"), *(REPOSITORY / "docs").rglob("*.md")]

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +14,19 @@ import pytest
 import yaml
 
 from idemproxy.store.choice import store_name
-from tests.deploy.files import KUBERNETES, SECRETS, containers, documents, manifest, manifests, pods, settings_of_config_map
+from idemproxy.workers import PATIENCE
+from tests.deploy.files import (
+    KUBERNETES,
+    MAKING_SECRETS,
+    SECRETS,
+    containers,
+    documents,
+    manifest,
+    manifests,
+    pods,
+    secrets,
+    settings_of_config_map,
+)
 from tests.docs.pages import read
 from tests.servers import redis_server
 
@@ -42,9 +55,11 @@ def sidecar(file: str) -> dict[str, Any]:
 
 @needs_validator
 @pytest.mark.parametrize("version", ["1.29", "1.37"])
-def test_the_cluster_takes_every_manifest(version: str) -> None:
+def test_the_cluster_takes_every_manifest(version: str, tmp_path: Path) -> None:
     """Each is valid, without a field that is not known, from the first version with native sidecars to the latest."""
-    assert "" == refused(version, *(KUBERNETES / name for name in EVERY if name not in WITHOUT_SCHEMA))
+    (tmp_path / "secrets.yaml").write_text(secrets())
+
+    assert "" == refused(version, tmp_path / "secrets.yaml", *(KUBERNETES / name for name in EVERY if name not in WITHOUT_SCHEMA))
 
 
 @needs_validator
@@ -108,11 +123,11 @@ def test_all_forms_hold_the_same_sidecar() -> None:
 
 
 def test_configuration_is_a_whole_one(tmp_path: Path) -> None:
-    """The real loader takes the ConfigMap with the Secret; callers are on loopback, and the Pods outlive a whole `drain`."""
+    """The real loader takes the ConfigMap with the Secret; callers are on loopback; Pods outlive a `drain`, also with workers."""
     settings = settings_of_config_map(tmp_path)
 
     assert "127.0.0.1" == settings.listen.host
-    assert min(pods()[file]["terminationGracePeriodSeconds"] for file in WITH_SIDECAR) > settings.drain
+    assert min(pods()[file]["terminationGracePeriodSeconds"] for file in WITH_SIDECAR) > settings.drain + PATIENCE
 
 
 def test_what_is_mounted_is_there() -> None:
@@ -163,23 +178,65 @@ def _labels(file: str) -> dict[str, str]:
     return templates[0]["metadata"]["labels"] if templates else {}
 
 
+def _opened(rules: list[dict[str, Any]], port: int) -> list[dict[str, Any]]:
+    """The peers to which a policy's rules open a port."""
+    return [peer for rule in rules for peer in rule["to"] if port in {each["port"] for each in rule["ports"]}]
+
+
 def test_the_policy_opens_what_the_sidecar_uses() -> None:
     """The sidecar's Pods may reach the store and the sample, Prometheus their metrics; no rule opens the port for callers."""
     policy = manifest("network-policy.yaml", "NetworkPolicy", "idemproxy-sidecar")["spec"]
-    reached = {
-        (rule["to"][0].get("podSelector", {}).get("matchLabels", {}).get("app.kubernetes.io/name"), rule["ports"][0]["port"])
-        for rule in policy["egress"]
+    named = {
+        (peer["podSelector"]["matchLabels"]["app.kubernetes.io/name"], port)
+        for port in (6379, 9000)
+        for peer in _opened(policy["egress"], port)
     }
 
     assert LABEL == policy["podSelector"]["matchLabels"]
     assert [8081] == [port["port"] for rule in policy["ingress"] for port in rule["ports"]]
-    assert {("idemproxy-redis", 6379), ("sample-upstream", 9000)} <= reached
+    assert {("idemproxy-redis", 6379), ("sample-upstream", 9000)} == named
+
+
+def test_the_policy_lets_names_be_found_and_apis_be_reached() -> None:
+    """DNS of the cluster and of the node; HTTPS to the internet by both protocols, and to nothing that lies inside."""
+    rules = manifest("network-policy.yaml", "NetworkPolicy", "idemproxy-sidecar")["spec"]["egress"]
+    blocks = [peer["ipBlock"] for peer in _opened(rules, 443)]
+    open_to = {block["cidr"]: list(map(ip_network, block["except"])) for block in blocks}
+    inside = ("10.1.2.3", "100.64.0.1", "169.254.169.254", "172.31.0.1", "192.168.1.1", "fd00:ec2::254", "fe80::1")
+    outside = ("93.184.215.14", "2606:2800:21f:cb07:6820:80da:af6b:8b2c")
+
+    def is_reached(address: str) -> bool:
+        found = ip_address(address)
+        return any(found in ip_network(cidr) and not any(found in each for each in left) for cidr, left in open_to.items())
+
+    assert [False] * len(inside) + [True, True] == [is_reached(address) for address in (*inside, *outside)]
+    assert {"169.254.20.10/32"} == {peer["ipBlock"]["cidr"] for peer in _opened(rules, 53) if "ipBlock" in peer}
+    assert [{"UDP", "TCP"}] == [
+        {port.get("protocol", "TCP") for port in rule["ports"]}
+        for rule in rules
+        if 53 in {port["port"] for port in rule["ports"]}
+    ]
+
+
+def test_no_secret_is_published() -> None:
+    """Whoever makes the Secrets has values that nobody else has: no two runs share one, and none stands in a file."""
+    values = [
+        value
+        for _ in range(2)
+        for each in yaml.safe_load_all(secrets())
+        if each["metadata"]["name"] == "idemproxy"
+        for value in each["stringData"].values()
+    ]
+
+    assert [64] * 4 == [len(value) for value in values]
+    assert 4 == len(set(values))
+    assert set() == {name for name in EVERY for each in documents(KUBERNETES / name) if each["kind"] == "Secret"}
 
 
 def test_secrets_agree() -> None:
     """The proxy's password is the one that Redis knows, and its rights there are those that the page on Redis documents."""
-    rule = manifest("secrets.yaml", "Secret", "idemproxy-redis")["stringData"]["users.acl"]
-    password = manifest("secrets.yaml", "Secret", "idemproxy")["stringData"]["redis-password"]
+    rule = manifest(MAKING_SECRETS, "Secret", "idemproxy-redis")["stringData"]["users.acl"]
+    password = manifest(MAKING_SECRETS, "Secret", "idemproxy")["stringData"]["redis-password"]
     [documented] = re.findall(r"^user idemproxy .*$", read("docs/how-to/run-on-redis.md"), re.MULTILINE)
 
     assert documented.replace("example-password", password) == rule.splitlines()[1]
@@ -188,7 +245,7 @@ def test_secrets_agree() -> None:
 def test_redis_of_the_example_is_a_fit_store(tmp_path: Path) -> None:
     """A real server with the manifest's configuration and users lets the proxy's user in, and `doctor` finds no fault with it."""
     users = tmp_path / "users.acl"
-    users.write_text(manifest("secrets.yaml", "Secret", "idemproxy-redis")["stringData"]["users.acl"])
+    users.write_text(manifest(MAKING_SECRETS, "Secret", "idemproxy-redis")["stringData"]["users.acl"])
     lines = manifest("redis.yaml", "ConfigMap", "idemproxy-redis-config")["data"]["redis.conf"].splitlines()
     configured = dict(line.split(" ", 1) for line in lines)
     assert ("/data", "/run/secrets/redis/users.acl") == (configured.pop("dir"), configured.pop("aclfile"))

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from tests.deploy.files import REPOSITORY
-from tests.docs.pages import inline_code, read
+from tests.docs.pages import blocks, inline_code, read
 from tests.process.asking import ask, configuration
 from tests.processes import DemoApi, demo_api, proxy
 from tests.servers import free_port
@@ -85,7 +85,7 @@ def test_each_alert_is_tested_both_ways(alert: str) -> None:
 
 def test_each_alert_has_its_page_and_each_page_its_alert() -> None:
     """A runbook is a page that names the alert, with what it means, how to see it, and what to do."""
-    pages = {alert: REPOSITORY / rule["annotations"]["runbook"] for alert, rule in ALERTS.items()}
+    pages = {alert: REPOSITORY / rule["annotations"]["runbook_url"] for alert, rule in ALERTS.items()}
     texts = {page: page.read_text("utf-8") for page in RUNBOOKS.glob("*.md")}
 
     assert set(pages.values()) == set(texts)
@@ -93,10 +93,21 @@ def test_each_alert_has_its_page_and_each_page_its_alert() -> None:
     assert [] == [page for page, text in texts.items() if not text.index("\n## See it\n") < text.index("\n## Do\n")]
 
 
+def test_links_to_the_pages_can_be_made(tmp_path: Path, promtool: str) -> None:
+    """What the page has done to the rules makes a whole address of each `runbook_url`, and changes nothing else."""
+    [command] = [each.text for each in blocks(read("docs/how-to/alerts-and-dashboard.md"), "sh")]
+    subprocess.run(["sh", "-c", command.replace("> rules.yml", f"> {tmp_path}/rules.yml")], check=True, cwd=REPOSITORY)
+    subprocess.run([promtool, "check", "rules", tmp_path / "rules.yml"], check=True, capture_output=True)
+    text = (tmp_path / "rules.yml").read_text("utf-8")
+
+    assert len(ALERTS) == text.count("runbook_url: https://git.example.com/idemproxy/blob/main/docs/runbooks/")
+    assert RULES.read_text("utf-8") == text.replace("https://git.example.com/idemproxy/blob/main/", "")
+
+
 def test_each_alert_says_how_urgent_it_is() -> None:
     """By the same names as the page about alerts has them; no annotation is missing."""
     assert {"page", "ticket"} == {rule["labels"]["severity"] for rule in ALERTS.values()}
-    assert [{"summary", "description", "runbook"}] * len(ALERTS) == [set(rule["annotations"]) for rule in ALERTS.values()]
+    assert [{"summary", "description", "runbook_url"}] * len(ALERTS) == [set(rule["annotations"]) for rule in ALERTS.values()]
     assert set() == set(re.findall(r"`(Idemproxy\w+)`", read("docs/how-to/alerts-and-dashboard.md"))) - set(ALERTS)
 
 

@@ -11,6 +11,7 @@ from typing import Final
 import pytest
 
 from idemproxy.config.load import load
+from idemproxy.workers import PATIENCE
 from tests.deploy.files import SYSTEMD
 
 UNIT: Final = SYSTEMD / "idemproxy.service"
@@ -43,10 +44,10 @@ def test_unit_is_confined() -> None:
 
 
 def test_drain_ends_before_the_kill(tmp_path: Path) -> None:
-    """The example configuration is a whole one, and the unit gives the proxy longer than its `drain`."""
+    """The example configuration is a whole one, and the unit gives the proxy longer than its `drain`, also with workers."""
     (tmp_path / "admin-token").write_text("0123456789abcdef")
     drain = load({"config": [str(SYSTEMD / "idemproxy.yaml")]}, {"CREDENTIALS_DIRECTORY": str(tmp_path)}).settings.drain
     unit = ConfigParser(strict=False, interpolation=None, comment_prefixes="#")
     unit.read_string(TEXT)
 
-    assert unit.getint("Service", "TimeoutStopSec") > drain
+    assert unit.getint("Service", "TimeoutStopSec") > drain + PATIENCE

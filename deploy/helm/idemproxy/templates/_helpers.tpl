@@ -1,7 +1,8 @@
 {{- /* Every template takes the scope of this chart: `.` in it, `.Subcharts.idemproxy` in a chart that has it as a dependency. */ -}}
 
 {{- define "idemproxy.name" -}}
-{{- if contains .Chart.Name .Release.Name }}{{ .Release.Name }}{{ else }}{{ .Release.Name }}-{{ .Chart.Name }}{{ end }}
+{{- $made := contains .Chart.Name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name .Chart.Name) -}}
+{{- .Values.fullnameOverride | default $made | trunc 63 | trimSuffix "-" -}}
 {{- end }}
 
 {{- define "idemproxy.selector" -}}
@@ -38,9 +39,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if not (regexMatch ":[1-9][0-9]*$" $address) }}
 {{- fail (printf "%s: %s: the chart must know the port, for the Pod: write it as a number" $name $address) }}
 {{- end }}
-{{- if and (regexMatch "^(127[.]|localhost:|[[]::1[]])" $address) (or (eq $name "config.admin.listen") (eq $.Values.mode "standalone")) }}
+{{- $isLoopback := regexMatch "^(127[.]|localhost:|[[]::1[]])" $address -}}
+{{- if and $isLoopback (or (eq $name "config.admin.listen") (eq $.Values.mode "standalone")) }}
 {{- fail (printf "%s: %s: nobody outside the container reaches that: neither callers, nor the kubelet's probes" $name $address) }}
 {{- end }}
+{{- if and (not $isLoopback) (eq $name "config.listen") (not $whole.scope) }}
+{{- fail (printf "config.scope: is missing, and other Pods reach %s: say whose keys are whose" $address) }}
+{{- end }}
+{{- end }}
+{{- if eq (regexFind "[0-9]+$" $whole.listen) (regexFind "[0-9]+$" $whole.admin.listen) }}
+{{- fail (printf "config.admin.listen: %s: its port is that of config.listen: give one of them another" $whole.admin.listen) }}
 {{- end }}
 {{ $whole | toYaml }}
 {{- end }}
@@ -71,7 +79,7 @@ checksum/idemproxy: {{ include "idemproxy.config" . | sha256sum }}
 
 {{- /* A Pod's labels, by which a PodMonitor finds the proxy in it. */ -}}
 {{- define "idemproxy.podLabels" -}}
-idemproxy/release: {{ .Release.Name | quote }}
+idemproxy/name: {{ include "idemproxy.name" . | quote }}
 {{- if eq .Values.mode "sidecar" }}
 idemproxy/sidecar: "true"
 {{- end }}
@@ -103,8 +111,8 @@ resources:
 volumeMounts:
   - {name: idemproxy-config, mountPath: /etc/idemproxy, readOnly: true}
   - {name: idemproxy-spool, mountPath: /var/lib/idemproxy}
-  {{- if .Values.secret }}
-  - {name: idemproxy-secrets, mountPath: /run/secrets/idemproxy, readOnly: true}
+  {{- range $number, $name := .Values.secrets }}
+  - {name: idemproxy-secret-{{ $number }}, mountPath: {{ printf "/run/secrets/%s" $name | quote }}, readOnly: true}
   {{- end }}
 {{- end }}
 
@@ -116,11 +124,12 @@ volumeMounts:
   {{- include "idemproxy.containerFields" . | nindent 2 }}
 {{- end }}
 
-{{- /* Entries of volumes. The Pod needs an fsGroup, so that the proxy's user may read the Secret and write the spool. */ -}}
+{{- /* Entries of volumes. A spool takes 256 MiB at most for each worker, and a Pod that comes to a sizeLimit is evicted: so that is
+twice as much. The Pod needs an fsGroup, so that the proxy's user may read the Secret and write the spool. */ -}}
 {{- define "idemproxy.volumes" -}}
 - {name: idemproxy-config, configMap: {name: {{ include "idemproxy.name" . }}}}
-- {name: idemproxy-spool, emptyDir: {sizeLimit: {{ .Values.spool.sizeLimit | default (printf "%dMi" (mul 512 (int (.Values.config.workers | default 1)))) }}}}
-{{- with .Values.secret }}
-- {name: idemproxy-secrets, secret: {secretName: {{ . | quote }}, defaultMode: 0440}}
+- {name: idemproxy-spool, emptyDir: {sizeLimit: {{ mul 512 (int (.Values.config.workers | default 1)) }}Mi}}
+{{- range $number, $name := .Values.secrets }}
+- {name: idemproxy-secret-{{ $number }}, secret: {secretName: {{ $name | quote }}, defaultMode: 0440}}
 {{- end }}
 {{- end }}
