@@ -12,7 +12,7 @@ LOCK := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashe
 	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test wire lint format types check docs chaos kill-matrix failover deploy-tools deploy-check lock bench bench-growth bench-publish soak slow bench-store bench-memory clean
+.PHONY: help setup run demo test wire lint format types check docs chaos kill-matrix failover deploy-tools deploy-check lock bench bench-growth bench-profile bench-publish soak slow bench-store bench-memory clean
 
 help:
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 14
@@ -88,9 +88,12 @@ bench: $(STAMP) ## requests per second and added latency, beside what people use
 bench-growth: $(STAMP) ## how cost grows with bodies, routes, stored records and connections: four minutes, a table and a picture
 	$(BIN)/python -m bench.growth
 
-bench-publish: $(STAMP) ## put the results of the last bench and bench-growth into docs/explanation/performance.md
+bench-profile: $(STAMP) ## where the time of a request goes, by room of the house; under load too where `perf` is
+	$(BIN)/python -m bench.profile
+
+bench-publish: $(STAMP) ## put the last results of bench, bench-growth and bench-profile into docs/explanation/performance.md
 	mkdir -p docs/explanation/measured
-	cp $(foreach name,latest growth,bench/results/$(name).json bench/results/$(name).svg) docs/explanation/measured/
+	cp $(wildcard $(foreach name,latest growth profile,bench/results/$(name).json bench/results/$(name).svg)) docs/explanation/measured/
 	$(BIN)/python -m docs.generate
 
 soak: $(STAMP) ## whether anything grows in ten minutes of mixed traffic, printed as a series; MINUTES=1, STORE=redis, TLS=1

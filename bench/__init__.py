@@ -19,11 +19,15 @@ its next request when its last one is answered.
               Over many connections that is mostly the queue in front of one busy core; 1 connection shows the way itself.
               +p99 likewise
     CPU µs    processor time of the server's process for each request, user and system, all its threads; not the store's
+    kernel    what of that the kernel took, in µs; it is told in steps of 10 ms, so of short rounds it is rough
     server %  how busy the server's process was: near 100 where the server is the limit. A store that flushes to disk, or a
               machine that others use too, keeps it lower
     load %    how busy the load's core was with this run: generator, and what shares that core. Above 90, marked *, the load is
               the limit and the server could do more: compare CPU µs then, not req/s
-    MiB       resident memory of the server's process at the end of a round
+    MiB       resident memory of the server's process at the end of a round; of several the sum, what they share in each
+
+Below stand the ratios and what is wanted of them, and the resident memory of idemproxy idle, while long bodies stream, and with
+many requests in flight (bench.memory).
 
 Where there are two cores or more the server under test has one to itself; load, upstream and Redis share another, or, from
 three on, upstream and Redis have one of their own. The ratios divide medians of one run at the most connections. Its rounds are
@@ -35,20 +39,24 @@ the ratio of processor times, given beside each, is the steadier one. Only ratio
     passthrough    aiohttp's server and aiohttp's ClientSession, tuned, without idempotency: what one writes in an afternoon
     nginx          proxy_pass, without idempotency: the limit
     redis, sqlite  idemproxy on that store
+    redis-2-workers
+                   with --workers 2, on a core more; where there are two, that is the one of load, upstream and Redis
     naive-sqlite   idemproxy on SQLite with one transaction for each operation
     nginx-lua      nginx with Lua and Redis: idempotency as an infrastructure engineer writes it by hand
     idemkit, asgi-idempotency-header, fastapi-idempotency-key
-                   FastAPI on uvicorn behind that middleware on Redis, passing on by aiohttp's client
+                   FastAPI on uvicorn behind that middleware on Redis, passing on by aiohttp's client; the last one refuses
+                   every retry (422), so that it is compared by first writes only
     express        Express behind express-idempotency on Redis; fastify: Fastify with @node-idempotency
 
-`--quick` measures only what the ratios need, in short rounds.
+`--quick` measures only what the ratios need, in short rounds; not the two workers.
 
 Modules: command (the order of things), lineup (servers, series and ratios: the place to add one), ours and peers (how servers
-are started), stage (starts and ends programs), measure (rounds, medians and ratios), load (the generator, a process of its
-own), report (table and JSON), picture (bars) and svg; upstream, passthrough and naive_sqlite are servers; wire has the bytes,
-machine knows cores and clocks, loop the event loop.
+are started), stage (starts and ends programs), measure (rounds, medians and ratios), memory, load (the generator, a process of
+its own), targets, report (table and JSON), picture (bars) and svg; upstream, passthrough and naive_sqlite are servers; wire has
+the bytes, machine knows cores and clocks, loop the event loop.
 
-Other questions are asked apart: `make bench-growth`, how cost grows (bench.growth); `python -m bench.loop_delay`, how long
-large bodies hold up everybody else; `make bench-store` (store_operations, store_contenders), what the stores do without a
-proxy; `make bench-memory`, what a record costs Redis.
+Other questions are asked apart: `make bench-growth`, how cost grows (bench.growth); `make bench-profile`, where the time of a
+request goes (profile, profile_load); `python -m bench.guard`, whether it grew by our own hand; `python -m bench.loop_delay`,
+how long large bodies hold up everybody else; `make bench-store` (store_operations, store_contenders), what the stores do
+without a proxy; `make bench-memory`, what a record costs Redis.
 """

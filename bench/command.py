@@ -6,25 +6,28 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from bench import memory
 from bench.lineup import RATIOS, SERVERS, Series, Server, chosen, needed
-from bench.load import Figures
+from bench.load import WrongAnswerError
 from bench.machine import Cores
-from bench.measure import Cell, Effort, FailedError, compared, measure, row
+from bench.measure import Cell, Effort, FailedError, Row, compared, measure, row
 from bench.picture import bars
-from bench.report import document, ratio_lines, table, warnings
+from bench.report import Memory, document, memory_lines, ratio_lines, table, warnings
 from bench.stage import MissingError, NotStartedError, Stage, Standing
 
 _ROOT: Final = Path(__file__).parents[1]
 _LATEST: Final = _ROOT / "bench" / "results" / "latest.json"
 _SCRATCH: Final = _ROOT / "build"
 """Not /tmp, which may be memory, where SQLite's flushes would cost nothing."""
+
+_MEMORY: Final = "memory"
+"""What --only calls what is no series."""
 
 _FULL: Final = Effort(rounds=3, connections=(1, 16, 64), warm_up=0.5, seconds=2.0)
 _QUICK: Final = Effort(rounds=3, connections=(1, 64), warm_up=0.1, seconds=0.25)
@@ -37,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--quick", action="store_true", help="short rounds, and only what the ratios need: under 50 s")
     parser.add_argument(
-        "--only", action="append", default=[], metavar="NAME", help="a server, a work, or SERVER/WORK; repeatable"
+        "--only", action="append", default=[], metavar="NAME", help="a server, a work, SERVER/WORK, or memory; repeatable"
     )
     parser.add_argument("--rounds", type=int, metavar="N", help="how often all is measured (default: 3)")
     parser.add_argument(
@@ -48,8 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="default: bench/results/latest.json; the picture is put beside it",
     )
     parsed = parser.parse_args(arguments)
+    named = [name for name in parsed.only if name != _MEMORY]
     try:
-        wanted = chosen(parsed.only)
+        wanted = chosen(named) if named or not parsed.only else []
     except ValueError as exc:
         parser.error(str(exc))
     if parsed.rounds is not None and parsed.rounds < 1:
@@ -61,25 +65,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cells = [(series, connections) for connections in effort.connections for series in wanted]
     if parsed.quick and not parsed.only:
         cells = [(series, connections) for series, connections in cells if needed(series, connections, effort.connections)]
+    amounts = memory.Amounts() if not parsed.only or _MEMORY in parsed.only else None
     try:
-        _run(effort, cells, parsed.output)
-    except (FailedError, NotStartedError) as exc:
+        _run(effort, cells, amounts, parsed.output)
+    except (FailedError, NotStartedError, WrongAnswerError) as exc:
         sys.stderr.write(f"bench: {exc}\n")
         return 1
     return 0
 
 
-def _run(effort: Effort, cells: list[Cell], output: Path) -> None:
+def _run(effort: Effort, cells: list[Cell], amounts: memory.Amounts | None, output: Path) -> None:
+    """Measure cells, and memory unless `amounts` is None."""
     cores = Cores.of_this_machine()
     _SCRATCH.mkdir(exist_ok=True)
     asked = {series for series, _ in cells}
     servers = [server for server in SERVERS if any(series.server == server.name for series in asked)]
     skipped = _fetch(servers)
     with tempfile.TemporaryDirectory(prefix="bench-", dir=_SCRATCH) as directory, closing(Stage(Path(directory), cores)) as stage:
+        resident = None if amounts is None else _resident(stage, amounts, skipped)
         standing = _start(stage, servers, skipped)
         present = [cell for cell in cells if cell[0] in standing]
         found, failed = measure(effort, present, standing, cores, _Progress(effort.rounds * len(present), effort.rounds))
-    _show(effort, cores, found, skipped | failed, servers, output)
+    rows = {cell: row(cell, rounds, cores) for cell, rounds in found.items()}
+    _show(rows, resident, skipped | failed)
+    _write(
+        document(effort, cores, rows, compared(rows, RATIOS), resident, skipped | failed, servers), bars(rows, resident), output
+    )
+
+
+def _resident(stage: Stage, amounts: memory.Amounts, skipped: dict[str, str]) -> Memory | None:
+    """What is resident; where it cannot be told, the reason is added to `skipped`."""
+    try:
+        return Memory(amounts, memory.measure(stage, amounts))
+    except MissingError as exc:
+        skipped[_MEMORY] = str(exc)
+        return None
 
 
 def _fetch(servers: Sequence[Server]) -> dict[str, str]:
@@ -132,24 +152,17 @@ class _Progress:
             sys.stderr.flush()
 
 
-def _show(
-    effort: Effort,
-    cores: Cores,
-    found: dict[Cell, list[Figures]],
-    skipped: dict[str, str],
-    servers: Sequence[Server],
-    output: Path,
-) -> None:
-    rows = {cell: row(cell, rounds, cores) for cell, rounds in found.items()}
-    against = compared(rows, RATIOS)
-    print(f"\n{table(rows)}\n\n{ratio_lines(against)}\n")
+def _show(rows: Mapping[Cell, Row], resident: Memory | None, skipped: Mapping[str, str]) -> None:
+    parts = [table(rows), ratio_lines(compared(rows, RATIOS))] if rows else []
+    print("", *parts, *([] if resident is None else [memory_lines(resident)]), "", sep="\n\n")
     for name, reason in skipped.items():
         print(f"not measured: {name}: {reason}")
     for warning in warnings(rows):
         print(f"note: {warning}")
-    finished = datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _write(results: dict[str, Any], picture: str, output: Path) -> None:
     output.parent.mkdir(parents=True, exist_ok=True)
-    results = document(effort, cores, rows, against, skipped, servers, finished)
     output.write_text(json.dumps(results, indent=2) + "\n")
-    output.with_suffix(".svg").write_text(bars(rows))
+    output.with_suffix(".svg").write_text(picture)
     print(f"written: {output}, {output.with_suffix('.svg').name}")

@@ -18,7 +18,7 @@ from time import perf_counter_ns, process_time
 from typing import Any, Final, Literal, TypeAlias
 from uuid import uuid4
 
-from bench.machine import cpu_seconds, resident_mib
+from bench.machine import cpu_seconds, kernel_seconds, resident_mib
 from bench.wire import ANSWER_BODY, READ, write
 
 Work: TypeAlias = Literal["write", "first", "replay", "read"]
@@ -56,14 +56,14 @@ OURS: Final = Signs("Idempotency-Status: executed", "Idempotency-Status: replaye
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One measurement; times in seconds. `server` and `support` are the ids of the processes to watch; the rest as in Signs."""
+    """One measurement; times in seconds. `server` and `support`: the ids of the processes to watch; the rest as in Signs."""
 
     port: int
     work: Work
     connections: int
     warm_up: float
     seconds: float
-    server: int
+    server: tuple[int, ...]
     support: tuple[int, ...]
     executed: str = OURS.executed
     replayed: str = OURS.replayed
@@ -71,13 +71,17 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What came of it: `seconds` is the span measured, processor times are of that span, latencies in milliseconds."""
+    """What came of it: `seconds` is the span measured, processor times are of that span, latencies in milliseconds.
+
+    `server_kernel`: what of the server's processor time it spent in the kernel.
+    """
 
     requests: int
     seconds: float
     p50_ms: float
     p99_ms: float
     server_cpu: float
+    server_kernel: float
     support_cpu: float
     generator_cpu: float
     server_mib: float
@@ -191,27 +195,29 @@ def measured(plan: Plan) -> Figures:
     before, began = _used(plan), perf_counter_ns()
     latencies = load.until(began + round(plan.seconds * 1e9))
     after, ended = _used(plan), perf_counter_ns()
-    memory = resident_mib(plan.server)
+    memory = sum(map(resident_mib, plan.server))
     load.finish()
     if not latencies:
         raise WrongAnswerError("no answer came in the span that was measured")
     latencies.sort()
-    server, support, generator = (late - early for late, early in zip(after, before, strict=True))
+    server, kernel, support, generator = (late - early for late, early in zip(after, before, strict=True))
     return Figures(
         requests=len(latencies),
         seconds=(ended - began) / 1e9,
         p50_ms=latencies[len(latencies) // 2] / 1e6,
         p99_ms=latencies[len(latencies) * 99 // 100] / 1e6,
         server_cpu=server,
+        server_kernel=kernel,
         support_cpu=support,
         generator_cpu=generator,
         server_mib=memory,
     )
 
 
-def _used(plan: Plan) -> tuple[float, float, float]:
-    """Processor seconds so far of the server, of what supports it, and of this process."""
-    return cpu_seconds(plan.server), sum(map(cpu_seconds, plan.support)), process_time()
+def _used(plan: Plan) -> tuple[float, float, float, float]:
+    """Processor seconds so far of the server, of it in the kernel, of what supports it, and of this process."""
+    server, kernel = (sum(map(clock, plan.server)) for clock in (cpu_seconds, kernel_seconds))
+    return server, kernel, sum(map(cpu_seconds, plan.support)), process_time()
 
 
 def _connected(port: int) -> socket.socket:

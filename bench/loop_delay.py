@@ -30,7 +30,7 @@ from statistics import median, quantiles
 from typing import Final
 from uuid import uuid4
 
-from bench.machine import Cores, resident_mib
+from bench.machine import Cores, family, resident_mib
 from bench.stage import NotStartedError, Stage, answers_ok, free_port
 
 _HERTZ: Final = 100
@@ -143,13 +143,6 @@ def observe(port: int, admin: int, pid: int, body: bytes, seconds: float, sender
     for each in running:
         each.result()
     return seen
-
-
-def family(pid: int) -> list[int]:
-    """A process and those that it started."""
-    children = Path(f"/proc/{pid}/task/{pid}/children")
-    threads = [Path(f"/proc/{pid}/task/{task.name}/children") for task in children.parents[1].iterdir()]
-    return [pid, *(int(child) for each in threads for child in each.read_text().split())]
 
 
 def line(name: str, seen: Seen) -> str:

@@ -60,7 +60,7 @@ def measure(
                 connections,
                 effort.warm_up,
                 effort.seconds,
-                place.pid,
+                place.processes,
                 place.support,
                 **asdict(server.signs),
             )
@@ -100,7 +100,10 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A cell's figures. Shares are of one core; `load_share` is of the core where the generator runs, all that runs there."""
+    """A cell's figures. Shares are of one core; `load_share` is of the core where the generator runs, all that runs there.
+
+    Of a server that is several processes and has two cores, what it uses of the load's is not known, and is not in that.
+    """
 
     series: Series
     connections: int
@@ -108,6 +111,7 @@ class Row:
     p50_ms: Spread
     p99_ms: Spread
     cpu_us_per_request: Spread
+    kernel_us_per_request: Spread
     server_share: Spread
     generator_share: Spread
     load_share: Spread
@@ -134,6 +138,7 @@ def row(cell: Cell, rounds: Sequence[Figures], cores: Cores) -> Row:
         p50_ms=Spread.of([f.p50_ms for f in rounds]),
         p99_ms=Spread.of([f.p99_ms for f in rounds]),
         cpu_us_per_request=Spread.of([f.server_cpu / f.requests * 1e6 for f in rounds]),
+        kernel_us_per_request=Spread.of([f.server_kernel / f.requests * 1e6 for f in rounds]),
         server_share=Spread.of([f.server_cpu / f.seconds for f in rounds]),
         generator_share=Spread.of([f.generator_cpu / f.seconds for f in rounds]),
         load_share=Spread.of([(f.generator_cpu + more) / f.seconds for f, more in zip(rounds, beside, strict=True)]),

@@ -6,8 +6,6 @@ The same code in all else, so that the difference is what the group commit is wo
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
-from queue import Empty
 
 from idemproxy import cli
 from idemproxy.store import sqlite
@@ -17,14 +15,9 @@ from idemproxy.store.sqlite_writer import Work, Writer
 class LonelyWriter(Writer):
     """A writer that never takes a second step into a transaction."""
 
-    def _waiting(self, timeout: float) -> list[Work]:
-        if timeout > 0:
-            with suppress(Empty):
-                work = self._queue.get(timeout=timeout)
-                if work is not None:
-                    return [work]
-                self._ending = True
-        return []
+    def _carry_out(self, batch: list[Work], *, alone: bool = False) -> None:  # noqa: ARG002 -- each is
+        for work in batch:
+            super()._carry_out([work], alone=True)
 
 
 if __name__ == "__main__":

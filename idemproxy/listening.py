@@ -9,7 +9,7 @@ import ssl
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol, TypeAlias
 
-from idemproxy.config.certificates import CertificateError, read_pair
+from idemproxy.config.certificates import CertificateError, Pair, read_pair
 from idemproxy.config.settings import Address, ListenerTls
 
 _log = logging.getLogger("idemproxy")
@@ -43,6 +43,7 @@ class _Latest(ssl.SSLContext):
     """
 
     latest: ssl.SSLContext
+    refused: Callable[[], None]
 
     def wrap_bio(
         self,
@@ -53,20 +54,40 @@ class _Latest(ssl.SSLContext):
         session: ssl.SSLSession | None = None,
     ) -> ssl.SSLObject:
         """As in the standard library."""
-        return self.latest.wrap_bio(incoming, outgoing, server_side, server_hostname, session)
+        made: ssl.SSLObject = self.latest.wrap_bio(incoming, outgoing, server_side, server_hostname, session)
+        if isinstance(made, _Handshake):
+            made.refused = self.refused
+        return made
+
+
+class _Handshake(ssl.SSLObject):
+    """TLS with one client, which tells when its handshake fails; not when the client only hangs up, as port scans do."""
+
+    refused: Callable[[], None]
+
+    def do_handshake(self) -> None:
+        """As in the standard library."""
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLError:
+            self.refused()
+            raise
 
 
 class ShownCertificate:
     """The certificate and key of a listener. Raises CertificateError when they cannot be used at the start.
 
-    Each handshake that begins on `context` gets the pair that was taken last, so half a pair never serves.
+    Each handshake that begins on `context` gets the pair that was taken last, so half a pair never serves. `refused` is called
+    for each that fails, since nothing is logged of it.
     """
 
-    def __init__(self, tls: ListenerTls) -> None:
+    def __init__(self, tls: ListenerTls, refused: Callable[[], None]) -> None:
         self._tls = tls
-        self._pair = read_pair(tls.certificate_file, tls.key_file)
         self._latest = _Latest(ssl.PROTOCOL_TLS_SERVER)
-        self._latest.latest = self._pair.server_context()
+        self._take(read_pair(tls.certificate_file, tls.key_file))
+        self._latest.refused = refused
 
     @property
     def context(self) -> ssl.SSLContext:
@@ -84,16 +105,21 @@ class ShownCertificate:
             if found.refused is not None and self._pair.validity().refused is None:
                 _log.error("SIGHUP: the certificate from before stays, since clients would refuse the new one: %s", found.refused)
                 return False
-            self._latest.latest = pair.server_context()
+            self._take(pair)
         except CertificateError as exc:
             _log.error("SIGHUP: the certificate from before stays: tls.%s: %s", exc.setting, exc)
             return False
-        self._pair = pair
         if found.until is not None:
             _log.info("SIGHUP: only the certificate was read again; it is valid until %s UTC", f"{found.until:%Y-%m-%d %H:%M}")
         else:
             _log.warning("SIGHUP: only the certificate was read again, and clients refuse it: %s", found.refused)
         return True
+
+    def _take(self, pair: Pair) -> None:
+        """Show this pair from now on. Raises CertificateError."""
+        context = pair.server_context()
+        context.sslobject_class = _Handshake
+        self._latest.latest, self._pair = context, pair
 
 
 async def listen(

@@ -7,17 +7,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
-from aiohttp import web
 
 from idemproxy.core.problem import Problem
-from idemproxy.server.connection import Server
+from idemproxy.server.connection import Server, Serving, unmarked
+from idemproxy.server.incoming import Incoming
 
-Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 @asynccontextmanager
-async def serving(handler: Handler, noted: list[tuple[str, int, int]]) -> AsyncIterator[Callable[[bytes], Awaitable[bytes]]]:
+async def serving(handler: Serving, noted: list[tuple[str, int, int]]) -> AsyncIterator[Callable[[bytes], Awaitable[bytes]]]:
     """What is said to some bytes on a connection of their own, up to its end; `noted` gets slug, status and length."""
 
     def note(found: Problem, length: int) -> bytes:
@@ -39,24 +38,24 @@ async def serving(handler: Handler, noted: list[tuple[str, int, int]]) -> AsyncI
     await server.shutdown()
 
 
-async def faulty(_request: web.BaseRequest) -> web.StreamResponse:
+async def faulty(_http: Incoming) -> bool:
     """Fail before anything is said."""
     raise LookupError("a fault for the test")
 
 
-async def faulty_in_the_middle(request: web.BaseRequest) -> web.StreamResponse:
+async def faulty_in_the_middle(http: Incoming) -> bool:
     """Fail when the answer has begun."""
-    await request.writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe")
+    http.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe")
     raise LookupError("a fault for the test")
 
 
-async def late(_request: web.BaseRequest) -> web.StreamResponse:
+async def late(_http: Incoming) -> bool:
     """Fail as what takes too long does."""
     raise TimeoutError
 
 
 @pytest.mark.parametrize(("handler", "fault"), [(faulty, LookupError), (late, TimeoutError)])
-async def test_a_fault_is_noted_and_marked(caplog: pytest.LogCaptureFixture, handler: Handler, fault: type[Exception]) -> None:
+async def test_a_fault_is_noted_and_marked(caplog: pytest.LogCaptureFixture, handler: Serving, fault: type[Exception]) -> None:
     """A fault is one problem document, whose lines the listener adds to, one note of it, and one traceback in the log."""
     noted: list[tuple[str, int, int]] = []
     async with serving(handler, noted) as say:
@@ -93,3 +92,52 @@ async def test_an_answer_that_has_begun_is_not_followed_by_another(caplog: pytes
     assert b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe" == told
     assert [] == noted
     assert ["a fault of this proxy"] == caplog.messages
+
+
+@asynccontextmanager
+async def connected(handler: Serving) -> AsyncIterator[tuple[Server, asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A server and a connection to it."""
+    server = Server(handler, unmarked, access_log=None)
+    listening = await asyncio.get_running_loop().create_server(server, "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*listening.sockets[0].getsockname())
+    yield server, reader, writer
+    writer.close()
+    listening.close()
+    await server.shutdown()
+
+
+async def test_a_client_is_stopped_while_what_it_sends_cannot_be_read() -> None:
+    """Behind what may become a tunnel nothing is read, nor taken without end; when it becomes none, all is served in turn."""
+    behind = 8000
+    served = 0
+    decided = asyncio.Event()
+
+    async def count(http: Incoming) -> bool:
+        nonlocal served
+        await decided.wait()
+        http.write(b"%d\n" % served)
+        served += 1
+        return True
+
+    async with connected(count) as (server, reader, writer):
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n" + behind * GET)
+        while not any(one.transport and not one.transport.is_reading() for one in server.connections):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        decided.set()
+
+        assert [b"%d\n" % number for number in range(behind + 1)] == [await reader.readline() for _ in range(behind + 1)]
+
+
+async def test_what_nobody_asked_for_of_a_body_is_passed_over() -> None:
+    """A body that was not read is no part of the next request."""
+
+    async def answer(http: Incoming) -> bool:
+        http.write(http.method.encode())
+        return True
+
+    async with connected(answer) as (_, reader, writer):
+        writer.write(b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 600000\r\n\r\n")
+        put = await reader.readexactly(3)
+        writer.write(bytes(600_000) + GET)
+
+        assert [b"PUT", b"GET"] == [put, await reader.readexactly(3)]

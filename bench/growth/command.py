@@ -9,7 +9,6 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
@@ -63,15 +62,16 @@ def _table(curves: Sequence[Curve]) -> str:
     lines = []
     for curve in curves:
         points = "  ".join(f"{amount:,}: {cost:.3g}" for amount, cost in curve.points)
-        lines.append((curve.question, curve.name, f"{curve.growth:.2f}", f"{curve.steepest:.2f}", curve.unit, points))
-    return columns([("by", "what", "growth", "steepest", "unit", "points"), *lines], left=2)
+        told = "" if curve.target is None else curve.target.told(curve.growth)
+        lines.append((curve.question, curve.name, f"{curve.growth:.2f}", told, f"{curve.steepest:.2f}", curve.unit, points))
+    return columns([("by", "what", "growth", "wanted", "steepest", "unit", "points"), *lines], left=2)
 
 
 def _write(curves: Sequence[Curve], cores: Cores, output: Path) -> None:
     document = {
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": described(cores),
-        "curves": [asdict(curve) | {"growth": curve.growth, "steepest": curve.steepest} for curve in curves],
+        "curves": [curve.values() for curve in curves],
     }
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(json.dumps(document, indent=2) + "\n")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import resource
 from typing import Final
 
 from bench.growth import proxy
 from bench.growth.curves import Curve
 from bench.load import Plan, measured
+from bench.machine import allow_files
 from bench.stage import MissingError, Stage
 
 QUESTION: Final = "connections"
@@ -20,16 +20,14 @@ _FILES: Final = 12_000
 
 def measure(stage: Stage, seconds: float, most: int) -> list[Curve]:
     """First writes on a store in memory. Raises WrongAnswerError, and MissingError where so many files may not be open."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and hard < _FILES:
-        raise MissingError(f"a process may have {hard} files open here; 5,000 connections need {_FILES}")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, _FILES), hard))
+    if not allow_files(_FILES):
+        raise MissingError(f"a process may not have {_FILES} files open here, which 5,000 connections need")
     standing = proxy.start(stage, "connections", {})
     cpu, memory = [], []
     for count in (each for each in _COUNTS if each <= most):
         # Not less than two requests for each connection, at some thousands in a second.
         span = max(seconds, count / 1_000)
-        figures = measured(Plan(standing.port, "first", count, span / 2, span, standing.pid, standing.support))
+        figures = measured(Plan(standing.port, "first", count, span / 2, span, standing.processes, standing.support))
         cpu.append((count, figures.server_cpu / figures.requests * 1e6))
         memory.append((count, figures.server_mib))
     return [

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+from bench.report import wanted
 from bench.svg import COLOURS, FAINT, Drawing
+from bench.targets import Target
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP, _RIGHT = 460.0, 300.0, 62.0, 46.0, 74.0, 20.0
 _SLACK: Final = {"ms": 0.02, "µs": 20.0, "MiB": 1.0, "s": 0.2}
@@ -17,12 +19,16 @@ _SLACK: Final = {"ms": 0.02, "µs": 20.0, "MiB": 1.0, "s": 0.2}
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """What something costs, by how much of something else there is: `points` as (amount, cost), the amounts growing."""
+    """What something costs, by how much of something else there is: `points` as (amount, cost), the amounts growing.
+
+    `target`: what is wanted of `growth`, if anything is.
+    """
 
     question: str
     name: str
     unit: str
     points: tuple[tuple[int, float], ...]
+    target: Target | None = None
 
     @property
     def growth(self) -> float:
@@ -34,6 +40,11 @@ class Curve:
         """The exponent of the steepest step between amounts above 0; 0 where no step is more than slack."""
         steps = [(early, late) for early, late in pairwise(self.points) if early[0] and late[1] - early[1] > _SLACK[self.unit]]
         return max((math.log(late[1] / early[1]) / math.log(late[0] / early[0]) for early, late in steps), default=0.0)
+
+    def values(self) -> dict[str, object]:
+        """All of it as JSON values."""
+        points = {"question": self.question, "name": self.name, "unit": self.unit, "points": self.points}
+        return points | {"growth": self.growth, "steepest": self.steepest, **wanted(self.target, self.growth)}
 
 
 def picture(curves: Sequence[Curve], axes: dict[str, str]) -> str:

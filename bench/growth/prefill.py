@@ -36,16 +36,18 @@ async def redis(url: str, prefix: str, identity: Identity, before: int, count: i
 
 
 def sqlite(path: Path, identity: Identity, count: int) -> None:
-    """Copy that record so often."""
+    """Copy that record so often. The keys are spread as drawn ones are, but written in their order, which is faster by far."""
     with closing(sqlite3.connect(path, timeout=30, isolation_level=None)) as connection:
+        connection.execute("PRAGMA synchronous = OFF")
         names = [
             name for _, name, *_, hidden in connection.execute("PRAGMA table_xinfo(record)") if name != "key_hash" and not hidden
         ]
-        listed = ", ".join(names)
+        listed, apart = ", ".join(names), 2**32 // max(1, count)
         for start in range(0, count, _AT_ONCE):
             connection.execute(
                 f"INSERT INTO record (key_hash, {listed}) "  # noqa: S608 - the names are the table's own
-                "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?) "
-                f"SELECT lower(hex(randomblob(32))), {listed} FROM n, record WHERE scope = ? AND upstream = ? AND key_hash = ?",
-                (min(_AT_ONCE, count - start), identity.scope, identity.upstream, identity.key_hash),
+                "WITH RECURSIVE n(i) AS (SELECT ? UNION ALL SELECT i + 1 FROM n WHERE i + 1 < ?) "
+                f"SELECT printf('%08x', i * {apart}) || lower(hex(randomblob(28))), {listed} "
+                "FROM n, record WHERE scope = ? AND upstream = ? AND key_hash = ?",
+                (start, min(start + _AT_ONCE, count), identity.scope, identity.upstream, identity.key_hash),
             )

@@ -8,15 +8,21 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import cast
 
 from aiohttp import web
+from aiohttp.http import StreamWriter
 from aiohttp.typedefs import Handler, Middleware
 
 from idemproxy.admin.records import Records
 from idemproxy.admin.refusal import Cause, RefusedError, problem_response
 from idemproxy.admin.sight import Sight
 from idemproxy.core.problem import Slug, problem
-from idemproxy.server.connection import ServerConnection
+from idemproxy.server.connection import ServerConnection, Serving
+from idemproxy.server.framing import UnreadableError
+from idemproxy.server.incoming import Incoming
+
+_UNEXPECTED = problem(Slug.BAD_REQUEST, "The field Expect knows 100-continue alone: send the request without it.", status=417)
 
 
 @asynccontextmanager
@@ -26,9 +32,33 @@ async def admin_server(sight: Sight, records: Records | None = None) -> AsyncIte
     await runner.setup()
     try:
         assert runner.server is not None  # noqa: S101 - it has been set up
-        yield partial(ServerConnection, runner.server, loop=asyncio.get_running_loop(), access_log=None)
+        serving = _serving_with(runner.server)
+        yield partial(ServerConnection, runner.server, serving, loop=asyncio.get_running_loop(), access_log=None)
     finally:
         await runner.cleanup()
+
+
+def _serving_with(server: web.Server) -> Serving:
+    """Serves requests with an application of aiohttp's, as aiohttp's own connection would."""
+
+    async def serve(http: Incoming) -> bool:
+        writer = StreamWriter(http.connection, asyncio.get_running_loop())
+        task = cast("asyncio.Task[None]", asyncio.current_task())
+        request = server.request_factory(http.message, http.content, http.connection, writer, task)
+        try:
+            try:
+                response = await server.request_handler(request)
+            except web.HTTPExpectationFailed as exc:  # in which aiohttp echoes a field
+                raise UnreadableError(_UNEXPECTED) from exc
+            except web.HTTPException as exc:
+                response = exc
+            await response.prepare(request)
+            await response.write_eof()
+        finally:
+            http.begun = writer.output_size > 0
+        return bool(response.keep_alive)
+
+    return serve
 
 
 def admin_app(sight: Sight, records: Records | None = None) -> web.Application:

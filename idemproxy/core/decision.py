@@ -109,6 +109,7 @@ TABLE: Final = MappingProxyType(
 if _missing := {*product(Situation, Match)} - {(Situation.GRANTED, Match.OTHER)} - TABLE.keys():
     raise AssertionError(f"the table of the machine has no rule for {_missing}")
 
+_GRANTED: Final = TABLE[Situation.GRANTED, Match.SAME]
 _UNKNOWN: Final = MappingProxyType(
     {
         OnUnknown.HOLD: Situation.UNKNOWN_HOLD,
@@ -144,7 +145,7 @@ def decide(claimed: Granted | Found, fingerprint: str, policy: Policy, *, patien
     probe that learned nothing, none asks again.
     """
     if isinstance(claimed, Granted):
-        return TABLE[Situation.GRANTED, Match.SAME]
+        return _GRANTED
     record = claimed.record
     match = Match.SAME if record.fingerprint == fingerprint else Match.OTHER
     return TABLE[situation(record, policy, patient=patient, waited=waited), match]

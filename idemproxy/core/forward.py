@@ -6,17 +6,32 @@ for this proxy or this hop goes; and what is told anew, the key and the framing,
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Final
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import itemgetter
 
-from idemproxy.core.hop import FRAMING, dropped_names
+from idemproxy.core.hop import FRAMING, dropped_names, named_by_connection
 from idemproxy.core.key import spell_key
-from idemproxy.core.message import Request, field_values, has_any
-from idemproxy.core.policy import ForwardKey, Policy, Route, Upstream, without_prefix
-from idemproxy.core.workflow import BAGGAGE, NAMES, without_workflow
+from idemproxy.core.message import Indexed, Request, Shape, has_any, indexed
+from idemproxy.core.policy import Crossing, Route, Upstream, without_prefix
+from idemproxy.core.workflow import BAGGAGE, without_workflow
 
-_OURS: Final = frozenset({b"expect", b"host"})  # the expectation has been answered by us
-_OURS_AND_WORKFLOW: Final = _OURS | NAMES
+# What is told anew stands behind the values of the request's fields, and is counted from the end.
+_METHOD, _BASE, _TARGET, _HOST, _KEY, _FRAMING, _OFFER = range(-7, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The lines of a head, without their values: the same for all requests of one shape that cross in the same way.
+
+    `form` takes the values that `choose` takes from all that there are. In the places `baggage` the whole line is a value, since
+    it may be none.
+    """
+
+    form: bytes
+    choose: Callable[[list[bytes]], tuple[bytes, ...]]
+    host: int | None
+    baggage: tuple[int, ...]
 
 
 def request_head(
@@ -33,34 +48,22 @@ def request_head(
     `framing`: one field line without CRLF, or None where there is no body. `key`: the plain key of a covered request. `upgrade`:
     the protocols that the upstream is offered, as a value of `Upgrade`; without it no upgrade is asked for (RFC 9110, 7.8).
     """
-    policy = route.policy
-    target = without_prefix(request.target, route.strip_prefix) if route.strip_prefix else request.target
-    lines = [b"%b %b%b HTTP/1.1" % (request.method.encode("ascii"), upstream.base_path, target)]
-    told = {b"host": (b"Host", _host(request, route, upstream))} | _key_field(policy, key)
-    dropped = _not_forwarded(request, policy)
-    apart = dropped | told.keys() | {BAGGAGE}
-    offer = None if upgrade is None else b"Connection: Upgrade\r\nUpgrade: %b" % upgrade
-    for name, value in request.fields:
-        lowered = name.lower()
-        if lowered not in apart:
-            lines.append(b"%b: %b" % (name, value))
-        elif lowered in FRAMING:
-            lines.extend([framing] if framing is not None else [])
-            framing = None
-        elif lowered == b"upgrade":
-            lines.extend([offer] if offer is not None else [])
-            offer = None
-        elif lowered in told:
-            new_name, new_value = told.pop(lowered)
-            lines.append(b"%b: %b" % (name if new_name.lower() == lowered else new_name, new_value))
-        elif lowered not in dropped:  # baggage
-            others = value if policy.forward_workflow else without_workflow(value)
-            lines.extend([b"%b: %b" % (name, others)] if others or others == value else [])
-    # An HTTP/1.0 client may leave out Host, which HTTP/1.1 needs; and the operation may be named by other fields than the key's.
-    lines[1:1] = [b"%b: %b" % field for field in told.values()]
-    lines.extend(line for line in (framing, offer) if line is not None)
-    lines.append(b"\r\n")
-    return b"\r\n".join(lines)
+    fields = indexed(request.fields)
+    plan = _plan(fields, route.crossing, tells_key=key is not None and route.crossing.key_name is not None)
+    values = [
+        *fields.values,
+        request.method.encode("ascii"),
+        upstream.base_path,
+        without_prefix(request.target, route.strip_prefix) if route.strip_prefix else request.target,
+        fields.values[plan.host] if route.preserve_host and plan.host is not None else upstream.authority,
+        b"" if key is None else spell_key(key),
+        b"" if framing is None else framing + b"\r\n",
+        b"" if upgrade is None else b"Connection: Upgrade\r\nUpgrade: %b\r\n" % upgrade,
+    ]
+    for place in plan.baggage:
+        others = without_workflow(values[place])
+        values[place] = b"%b: %b\r\n" % (fields[place][0], others) if others or others == values[place] else b""
+    return plan.form % plan.choose(values)
 
 
 def whole_body_framing(request: Request) -> bytes | None:
@@ -69,39 +72,51 @@ def whole_body_framing(request: Request) -> bytes | None:
     return b"Content-Length: %d" % len(request.body) if request.body or announced else None
 
 
-def _host(request: Request, route: Route, upstream: Upstream) -> bytes:
-    """The value of `Host`: the client's on a route that preserves it, where there is one."""
-    values = field_values(request.fields, b"host") if route.preserve_host else []
-    return values[0] if values else upstream.authority
+def _plan(fields: Indexed, crossing: Crossing, *, tells_key: bool) -> _Plan:
+    named = named_by_connection(fields)
+    if named:
+        return _planned(fields.shape, dropped_names(fields), crossing, tells_key=tells_key)
+    plans = fields.shape.ask(_plans)
+    plan = plans.get((crossing, tells_key))
+    if plan is None:
+        plan = plans[crossing, tells_key] = _planned(fields.shape, dropped_names(fields), crossing, tells_key=tells_key)
+    return plan
 
 
-def _key_field(policy: Policy, key: str | None) -> dict[bytes, tuple[bytes, bytes]]:
-    """What the upstream is told of the key, in one spelling for all tries: the field it stands for, its name and its value."""
-    if key is None or policy.forward_key is ForwardKey.STRIP:
-        return {}
-    renamed = policy.forward_key if isinstance(policy.forward_key, bytes) else policy.key.header.title()
-    return {policy.key.header: (renamed, spell_key(key))}
+def _plans(_: Shape) -> dict[tuple[Crossing, bool], _Plan]:
+    """The plans for requests of a shape, as they are made: as many as there are kinds of routes."""
+    return {}
 
 
-def _not_forwarded(request: Request, policy: Policy) -> frozenset[bytes]:
-    """The fields that stay here, and those that are told anew.
+def _planned(shape: Shape, dropped: frozenset[bytes], crossing: Crossing, *, tells_key: bool) -> _Plan:
+    dropped = (dropped - crossing.goes) | crossing.stays
+    told = {b"host": _HOST, b"upgrade": _OFFER} | dict.fromkeys(FRAMING, _FRAMING)
+    due = {_HOST: _line(b"Host")}
+    if tells_key and crossing.key_name is not None:
+        told[crossing.key_field] = _KEY
+        due[_KEY] = _line(crossing.key_name)
+    due |= {_FRAMING: b"%b", _OFFER: b"%b"}
+    lines: list[tuple[bytes, int]] = []
+    baggage = []
+    for place, name in enumerate(shape.names):
+        lowered, line = name.lower(), _line(name)
+        if lowered in told:  # it takes the place of the first, and the others go
+            ours = due.pop(told[lowered], None)
+            if ours is not None:
+                lines.append((line if ours.lower() == line.lower() else ours, told[lowered]))
+        elif lowered not in dropped:
+            is_mixed = lowered == BAGGAGE and not crossing.with_workflow
+            lines.append((b"%b" if is_mixed else line, place))
+            baggage += [place] if is_mixed else []
+    # An HTTP/1.0 client may leave out Host, which HTTP/1.1 needs; and the operation may be named by other fields than the key's.
+    first = [(due[slot], slot) for slot in (_HOST, _KEY) if slot in due]
+    last = [(due[slot], slot) for slot in (_FRAMING, _OFFER) if slot in due]
+    lines = [*first, *lines, *last]
+    form = b"".join([b"%b %b%b HTTP/1.1\r\n", *(line for line, _ in lines), b"\r\n"])
+    host = shape.places.get(b"host")
+    return _Plan(form, itemgetter(_METHOD, _BASE, _TARGET, *(at for _, at in lines)), host[0] if host else None, tuple(baggage))
 
-    What names the operation is never this hop's alone, whatever the client lists in `Connection`.
-    """
-    stamp = policy.stamp.name.lower().encode("ascii") if policy.stamp is not None and policy.stamp.place == "header" else b""
-    ours = _OURS if policy.forward_workflow else _OURS_AND_WORKFLOW
-    return _staying(dropped_names(request.fields), ours, policy.key.header, stamp, policy.forward_key)
 
-
-@lru_cache(maxsize=64)
-def _staying(
-    dropped: frozenset[bytes], ours: frozenset[bytes], key_header: bytes, stamp: bytes, forward_key: ForwardKey | bytes
-) -> frozenset[bytes]:
-    match forward_key:
-        case ForwardKey.SAME:
-            pass
-        case ForwardKey.STRIP:
-            ours |= {key_header}
-        case renamed:
-            ours |= {key_header, renamed.lower()}  # the key goes out under the other name, and once
-    return (dropped - {key_header, stamp}) | ours
+def _line(name: bytes) -> bytes:
+    """The form of a field line."""
+    return name.replace(b"%", b"%%") + b": %b\r\n"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-from idemproxy.core.message import Fields, field_values, without
+from idemproxy.core.message import Fields, field_values, names_of
 
 HOP_BY_HOP: Final = frozenset(
     {
@@ -39,18 +39,33 @@ _OF_CLIENTS: Final = frozenset({b"forwarded", b"x-real-ip"})
 _OF_CLIENTS_KIND: Final = b"x-forwarded-"
 
 _DECISIVE: Final = 32
-"""More bytes of a name than it takes to tell them; a long name is not to be kept in memory for that."""
+"""More bytes than it takes to tell these names, or are in a usual value of Connection: what is longer is not to be remembered."""
+
+_NONE: Final[frozenset[bytes]] = frozenset()
 
 _DROPPED: Final = HOP_BY_HOP | FRAMING | OURS
 
 
 def dropped_names(fields: Fields) -> frozenset[bytes]:
     """The lower-case names of the fields that do not go on: hop-by-hop, framing, ours, and what `Connection` may name."""
+    named = named_by_connection(fields)
+    return _DROPPED | named if named else _DROPPED
+
+
+def named_by_connection(fields: Fields) -> frozenset[bytes]:
+    """The lower-case names of the fields that are dropped only because `Connection` names them; as a rule there are none."""
     connection = field_values(fields, b"connection")
     if not connection:
-        return _DROPPED
-    named = {token.strip().lower() for value in connection for token in value.split(b",")} - _NEVER_NAMED
-    return _DROPPED if named <= _DROPPED else _DROPPED | {name for name in named if not speaks_of_client(name)}
+        return _NONE
+    listed = connection[0] if len(connection) == 1 else b",".join(connection)
+    named = _listed(listed) if len(listed) <= _DECISIVE else _listed.__wrapped__(listed)
+    return named.intersection(names_of(fields)) if named else named
+
+
+@lru_cache(maxsize=256)
+def _listed(connection: bytes) -> frozenset[bytes]:
+    named = {token.strip().lower() for token in connection.split(b",")} - _NEVER_NAMED - _DROPPED
+    return frozenset(name for name in named if not speaks_of_client(name))
 
 
 def speaks_of_client(name: bytes) -> bool:
@@ -58,15 +73,5 @@ def speaks_of_client(name: bytes) -> bool:
 
     An underscore counts as a hyphen, since gateway interfaces (CGI, WSGI) make the same variable of both.
     """
-    return _speaks_of_client(name[:_DECISIVE])
-
-
-@lru_cache(maxsize=1024)
-def _speaks_of_client(name: bytes) -> bool:
-    name = name.lower().replace(b"_", b"-")
+    name = name[:_DECISIVE].lower().replace(b"_", b"-")
     return name in _OF_CLIENTS or name.startswith(_OF_CLIENTS_KIND)
-
-
-def end_to_end(fields: Fields) -> Fields:
-    """The fields that go on to the other side, in their order."""
-    return without(fields, dropped_names(fields))

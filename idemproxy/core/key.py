@@ -22,6 +22,7 @@ _QUOTED = re.compile(rb'"((?:[\x20-\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"')
 _ESCAPE = re.compile(rb'\\(["\\])')
 # A bare key with a comma would be a list, one with a quote a damaged string: neither has one sure reading.
 _BARE = re.compile(rb"[\x21\x23-\x2b\x2d-\x7e]+")
+_USUAL = re.compile(rb"[\x21\x23-\x2b\x2d-\x7e]{1,%d}" % MAX_KEY_LENGTH)
 _VISIBLE = re.compile(rb"[\x21-\x7e]+")
 
 
@@ -66,15 +67,15 @@ def explicit_key(fields: Fields, rule: KeyRule) -> str | None:
 
 def sole(lines: list[bytes], name: str) -> bytes:
     """The value of a field that may stand on one line only; `name` is its name in messages. Raises KeyInvalidError."""
-    match lines:
-        case [value]:
-            return value
-        case _:
-            raise KeyInvalidError(f"the {name} is given {len(lines)} times, and one operation has one")
+    if len(lines) != 1:
+        raise KeyInvalidError(f"the {name} is given {len(lines)} times, and one operation has one")
+    return lines[0]
 
 
 def parse_key(value: bytes, name: str = "key") -> str:
     """Unquote and check one field value. Raises KeyInvalidError, whose message calls it `name`."""
+    if _USUAL.fullmatch(value):
+        return value.decode("ascii")
     if value.startswith(b'"'):
         quoted = _QUOTED.fullmatch(value)
         if quoted is None:

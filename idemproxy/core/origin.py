@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import replace
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import TYPE_CHECKING, Final
 
 from idemproxy.core.hop import speaks_of_client
-from idemproxy.core.message import Fields, Indexed, Request, field_values, names_of
+from idemproxy.core.message import Fields, Indexed, Request, Shape, field_values, indexed
 from idemproxy.core.policy import Forwarded, Route
 from idemproxy.core.visible import tells
 
@@ -29,6 +28,9 @@ NAME: Final = b"idemproxy"
 MAX_REQUEST_ID: Final = 128
 
 _REQUEST_ID: Final = b"x-request-id"
+_PASSED: Final = (b"Via",)
+_PASSED_AND_NAMED: Final = (b"Via", b"X-Request-Id")
+_BY: Final = b" " + NAME
 _VISIBLE = re.compile(rb"[\x21-\x7e]{1,%d}" % MAX_REQUEST_ID)
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")  # RFC 9110, section 5.6.2
 _TO_ESCAPE = re.compile(rb'["\\]')
@@ -49,57 +51,54 @@ class Arrival:
     version: bytes = b"1.1"
 
 
-def believed(request: Request, arrival: Arrival) -> Request:
-    """The request without what its peer says of others, unless that is trusted: nobody else can speak for a client."""
-    if arrival.is_trusted or not any(map(speaks_of_client, names_of(request.fields))):
-        return request
-    return replace(request, fields=Indexed([pair for pair in request.fields if not speaks_of_client(pair[0])]))
+def believed(fields: Indexed, arrival: Arrival) -> Indexed:
+    """The fields without what the peer says of others, unless that is trusted: nobody else can speak for a client."""
+    spoken = fields.shape.ask(_speaking)
+    return fields if arrival.is_trusted or not spoken else fields.without(spoken)
+
+
+def _speaking(shape: Shape) -> frozenset[bytes]:
+    return frozenset(filter(speaks_of_client, shape.places))
 
 
 def told(request: Request, route: Route, arrival: Arrival) -> Request:
-    """The request with the fields that tell of its origin as they go on.
+    """The request with the fields that tell of its origin as they go on; those that it has are `believed`.
 
-    It is a `believed` one. It gets a line of `Via` and, if it has none, an `X-Request-Id`, at the end of its fields; on a route
-    whose keys or stamps stand in that field, none is made.
+    It gets a line of `Via` and, if it has none, an `X-Request-Id`, at the end of its fields; on a route whose keys or stamps
+    stand in that field, none is made.
     """
-    fields = believed(request, arrival).fields
+    fields = request.fields
     match route.forwarded:
+        case Forwarded.NONE:
+            pass
         case Forwarded.X_FORWARDED:
             fields = _x_forwarded(fields, arrival)
         case Forwarded.FORWARDED:
             fields = _appended(fields, b"Forwarded", _element(fields, arrival))
-        case Forwarded.NONE:
-            pass
-    more: Fields = ((b"Via", b"%b %b" % (arrival.version, NAME)),)
-    if not field_values(fields, _REQUEST_ID) and not _names_operations(route):
-        more += ((b"X-Request-Id", arrival.request_id),)
-    fields = fields.followed_by(more) if isinstance(fields, Indexed) else fields + more
+    fields = indexed(fields)
+    if route.names_operations or _REQUEST_ID in fields.shape.places:
+        fields = fields.followed_by(_PASSED, (arrival.version + _BY,))
+    else:
+        fields = fields.followed_by(_PASSED_AND_NAMED, (arrival.version + _BY, arrival.request_id))
     return Request(request.method, request.target, fields, request.body)
 
 
-def request_id_of(request: Request, route: Route, arrival: Arrival, keys: Collection[bytes] = ()) -> str | None:
-    """The request's name for the log: its first `X-Request-Id`, or the one that it gets.
+def request_id_of(fields: Fields, route: Route, arrival: Arrival, keys: Collection[bytes] = ()) -> str | None:
+    """The name of a request with these fields, for the log: its first `X-Request-Id`, or the one that it gets.
 
     None where it is not at most MAX_REQUEST_ID visible ASCII characters, where it tells one of the request's plain `keys`, and
     where that field holds keys: a key is never logged.
     """
-    if _names_operations(route):
+    if route.names_operations:
         return None
-    values = field_values(request.fields, _REQUEST_ID) or [arrival.request_id]
+    values = field_values(fields, _REQUEST_ID)
+    if not values:
+        return arrival.request_id.decode("ascii")
     if not _VISIBLE.fullmatch(values[0]) or tells(values[0], keys):
         return None
     return values[0].decode("ascii")
 
 
-def _names_operations(route: Route) -> bool:
-    """Whether a route's keys, or its stamps, stand in `X-Request-Id`: then it is not the request that has its name there."""
-    stamp = route.policy.stamp
-    return route.policy.key.header == _REQUEST_ID or (
-        stamp is not None and stamp.place == "header" and stamp.name.lower().encode("ascii") == _REQUEST_ID
-    )
-
-
-@lru_cache(maxsize=4096)
 def is_trusted(peer: str, networks: tuple[IPv4Network | IPv6Network, ...]) -> bool:
     """Whether a peer's address is in one of the networks; an IPv4 address in IPv6 form counts as IPv4."""
     address = _address(peer)

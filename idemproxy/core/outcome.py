@@ -85,9 +85,9 @@ def judge_status(status: int, rule: OutcomeRule, *, has_retry_after: bool) -> Se
 def judge(result: AttemptResult, rule: OutcomeRule) -> Settlement:
     """What must be written about an attempt before anyone is answered."""
     match result:
+        case Answered():
+            return judge_status(result.status, rule, has_retry_after=result.has_retry_after)
         case NeverSent():
             return Settlement.RELEASE
         case Unsure():
             return Settlement.MARK_UNKNOWN
-        case Answered(status, has_retry_after):
-            return judge_status(status, rule, has_retry_after=has_retry_after)

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from idemproxy.core.fingerprint import FingerprintRule
 from idemproxy.core.key import KeyRule
@@ -17,6 +17,7 @@ from idemproxy.core.message import Request
 from idemproxy.core.probe import ProbeRule
 from idemproxy.core.scope import ScopeRule
 from idemproxy.core.stamp import StampRule
+from idemproxy.core.workflow import NAMES
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -126,6 +127,35 @@ class Policy:
     max_request_body: int = 10 * MIB
     max_stored_body: int = 1 * MIB
     replay_denied: frozenset[bytes] = REPLAY_DENIED
+
+
+class Crossing(NamedTuple):
+    """What a policy says of a request's fields on their way to the upstream; names are in lower case, but for `key_name`.
+
+    `stays` do not go on. `goes` do, whatever the client lists in `Connection`: what names the operation is never this hop's
+    alone. `key_name`: under which the key is told, in the place of `key_field`; None where it is not told.
+    """
+
+    stays: frozenset[bytes]
+    goes: frozenset[bytes]
+    key_field: bytes
+    key_name: bytes | None
+    with_workflow: bool
+
+
+@lru_cache(maxsize=1024)
+def _crossing(key_field: bytes, forward_key: ForwardKey | bytes, stamp: StampRule | None, *, with_workflow: bool) -> Crossing:
+    stamped = {stamp.name.lower().encode("ascii")} if stamp is not None and stamp.place == "header" else set()
+    stays = {b"expect", b"host"} | (set() if with_workflow else NAMES)  # the expectation has been answered by us
+    key_name: bytes | None = None
+    match forward_key:
+        case ForwardKey.SAME:
+            key_name = key_field.title()
+        case ForwardKey.STRIP:
+            stays |= {key_field}
+        case key_name:
+            stays |= {key_field, key_name.lower()}  # the key goes out under the other name, and once
+    return Crossing(frozenset(stays), frozenset({key_field} | stamped), key_field, key_name, with_workflow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +302,16 @@ class Route:
     forwarded: Forwarded = Forwarded.NONE
     effect: Effect = Effect.WRITE
     policy: Policy = field(default=Policy(), repr=False)
+
+    crossing: Crossing = field(init=False, repr=False, compare=False)
+    names_operations: bool = field(init=False, repr=False, compare=False)
+    """Whether its keys, or its stamps, stand in `X-Request-Id`: then it is not the request that has its name there."""
+
+    def __post_init__(self) -> None:
+        policy = self.policy
+        crossing = _crossing(policy.key.header, policy.forward_key, policy.stamp, with_workflow=policy.forward_workflow)
+        object.__setattr__(self, "crossing", crossing)  # once, and not for each request
+        object.__setattr__(self, "names_operations", b"x-request-id" in crossing.goes)
 
     def takes(self, request: Request, path: bytes, host: bytes) -> bool:
         """Whether the request, with its path in comparable form, belongs to this route."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from idemproxy.core.message import Answer, Fields
+from idemproxy.core.message import Answer, Fields, indexed
 
 if TYPE_CHECKING:
     from dataclasses import dataclass
@@ -43,9 +43,11 @@ class Source(StrEnum):
     """From an operator."""
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """What a record is found by. `scope` and `key_hash` are hashes (or `shared`); `upstream` is a configured name."""
+class Identity(NamedTuple):
+    """What a record is found by. `scope` and `key_hash` are hashes (or `shared`); `upstream` is a configured name.
+
+    A tuple, since the stores look many of them up in dictionaries.
+    """
 
     scope: str
     upstream: str
@@ -112,15 +114,19 @@ class StoredAnswer:
     body: bytes = field(repr=False)
 
 
-def head_bytes(reason: bytes, fields: Fields) -> bytes:
-    """The reason phrase and the field lines as they stand on the wire, each ended by CRLF."""
-    return b"%b\r\n%b" % (reason, b"".join([b"%b: %b\r\n" % pair for pair in fields]))
+def head_bytes(reason: bytes, fields: Fields, left_out: frozenset[bytes] = frozenset()) -> bytes:
+    """The reason phrase and the field lines as they stand on the wire, each ended by CRLF; `left_out`: names in lower case."""
+    return b"%b\r\n%b" % (reason, indexed(fields).lines(left_out))
 
 
 def pack_answer(answer: Answer) -> bytes:
     """An answer in the form that stores keep."""
-    head = head_bytes(answer.reason, answer.fields)
-    return b"".join((_VERSION, b"%03d" % answer.status, len(head).to_bytes(4, "big"), head, answer.body))
+    return pack(answer.status, head_bytes(answer.reason, answer.fields), answer.body)
+
+
+def pack(status: int, head: bytes, body: bytes) -> bytes:
+    """The same, of an answer whose head is on the wire already."""
+    return b"%b%03d%b%b%b" % (_VERSION, status, len(head).to_bytes(4, "big"), head, body)
 
 
 def unpack_answer(packed: bytes) -> StoredAnswer:

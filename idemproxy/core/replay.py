@@ -10,13 +10,14 @@ in which the body is stored, and so gets the body decoded.
 
 from __future__ import annotations
 
-import zlib
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from idemproxy.core.coding import acceptable, names, pieces
-from idemproxy.core.message import Answer, Fields, field_values, without
+from idemproxy.core.coding import UndecodableError, acceptable, names, pieces
+from idemproxy.core.hop import dropped_names
+from idemproxy.core.message import Answer, Fields, field_values, has_any, without
 from idemproxy.core.policy import MIB
-from idemproxy.core.record import MICROSECONDS, StoredAnswer, head_bytes, pack_answer
+from idemproxy.core.record import MICROSECONDS, StoredAnswer, head_bytes, pack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,12 +33,26 @@ _OF_THE_CODED: Final = frozenset({b"content-digest", b"repr-digest", b"digest", 
 """Digests of the bytes as they were: no longer true (RFC 9530, sections 2 and 3; RFC 3230; RFC 1864)."""
 
 
-def keep(answer: Answer, policy: Policy) -> bytes | None:
-    """The packed answer that a replay will give, without what speaks of one exchange only; None when it is too long to keep."""
+def passed_on(reason: bytes, fields: Fields) -> bytes:
+    """The head of an answer as it goes on to the client, on the wire: its reason phrase and its end-to-end fields."""
+    return head_bytes(reason, fields, dropped_names(fields))
+
+
+def keep(answer: Answer, head: bytes, policy: Policy) -> bytes | None:
+    """The packed answer that a replay will give, without what speaks of one exchange only; None when it is too long to keep.
+
+    `head` is what `passed_on` makes of the answer's.
+    """
     if len(answer.body) > policy.max_stored_body:
         return None
-    kept = without(answer.fields, policy.replay_denied)
-    return pack_answer(Answer(answer.status, answer.reason, kept, answer.body))
+    if has_any(answer.fields, policy.replay_denied):
+        head = head_bytes(answer.reason, answer.fields, _either(dropped_names(answer.fields), policy.replay_denied))
+    return pack(answer.status, head, answer.body)
+
+
+@lru_cache(maxsize=256)
+def _either(dropped: frozenset[bytes], denied: frozenset[bytes]) -> frozenset[bytes]:
+    return dropped | denied
 
 
 def status_lines(
@@ -50,19 +65,12 @@ def status_lines(
     replayed: bool = False,
 ) -> bytes:
     """The field lines that say what became of the operation; `expires_at` in microseconds, as records have it."""
-    parts = [status]
-    if key_hash is not None:
-        parts.append(f'key="{key_hash}"')
-    if fence is not None:
-        parts.append(f'fence="{fence}"')
-    if expires_at is not None:
-        parts.append(f"expires={expires_at // MICROSECONDS}")
-    if unrecorded:
-        parts.append("unrecorded")
-    lines = f"Idempotency-Status: {'; '.join(parts)}\r\n"
-    if replayed:
-        lines += "Idempotent-Replayed: true\r\n"
-    return lines.encode("ascii")
+    key = "" if key_hash is None else f'; key="{key_hash}"'
+    number = "" if fence is None else f'; fence="{fence}"'
+    expires = "" if expires_at is None else f"; expires={expires_at // MICROSECONDS}"
+    doubt = "; unrecorded" if unrecorded else ""
+    mark = "Idempotent-Replayed: true\r\n" if replayed else ""
+    return f"Idempotency-Status: {status}{key}{number}{expires}{doubt}\r\n{mark}".encode("ascii")
 
 
 def surplus_codings(stored: StoredAnswer, asked: Fields) -> list[bytes]:
@@ -84,11 +92,11 @@ def surplus_codings(stored: StoredAnswer, asked: Fields) -> list[bytes]:
 def decoded_length(stored: StoredAnswer, surplus: list[bytes]) -> int | None:
     """How long a stored body is without its last codings, `surplus`; takes long, since all of it is decoded, and forgotten.
 
-    None where it is to stay as it is: a coding is not known, the body is damaged, or its content longer than MAX_DECODED.
+    None where it is to stay as it is: a coding is not known here, the body is damaged, or its content longer than MAX_DECODED.
     """
     try:
         return sum(map(len, decoded_body(stored, surplus)))
-    except zlib.error:
+    except UndecodableError:
         return None
 
 

@@ -29,7 +29,8 @@ ACTION: Final = b"workflow-action"
 BAGGAGE: Final = b"baggage"
 
 NAMES: Final = frozenset({ID, STEP, ACTION})
-_CARRIERS: Final = NAMES | {BAGGAGE}
+CARRIERS: Final = NAMES | {BAGGAGE}
+"""The fields in which a workflow may be told."""
 _SHOWN: Final = {ID: "Workflow-Id", STEP: "Workflow-Step", ACTION: "Workflow-Action"}
 
 _JOINT: Final = "_step_"
@@ -67,9 +68,9 @@ def find_name(fields: Fields, rule: KeyRule) -> Name | None:
 
 def find_workflow(fields: Fields) -> Workflow | None:
     """Where the agent is, None where no id is told. Raises KeyInvalidError."""
-    if not has_any(fields, _CARRIERS):
+    if not has_any(fields, CARRIERS):
         return None
-    told = {name: values for name in _CARRIERS if (values := field_values(fields, name))}
+    told = {name: values for name in CARRIERS if (values := field_values(fields, name))}
     for name, value in _members(told.get(BAGGAGE, [])):
         if name in NAMES and name not in told:
             told.setdefault(b"baggage " + name, []).append(value)

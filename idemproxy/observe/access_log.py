@@ -18,7 +18,6 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from idemproxy.core.record import MICROSECONDS
 from idemproxy.observe.observation import Observation
 
 Schedule: TypeAlias = Callable[[float, Callable[[], None]], object]
@@ -27,6 +26,8 @@ Schedule: TypeAlias = Callable[[float, Callable[[], None]], object]
 FLUSH_SECONDS: Final = 0.05
 FLUSH_BYTES: Final = 65_536
 _QUEUED_BATCHES: Final = 64
+_DIGITS: Final = 6
+"""Of a duration in seconds, behind the point: it was not measured to more."""
 
 
 class AccessLog:
@@ -40,17 +41,14 @@ class AccessLog:
         self._write = write
         self._schedule = schedule
         self._now = now
-        self._lines: list[bytes] = []
-        self._size = 0
+        self._batch = bytearray()
         self._full_at = FLUSH_BYTES
         self._is_due = False
 
     def observe(self, observation: Observation) -> None:
         """Log one finished request, at the present time."""
-        line = log_line(observation, self._now())
-        self._lines.append(line)
-        self._size += len(line)
-        if self._size >= self._full_at:
+        self._batch += log_line(observation, self._now())
+        if len(self._batch) >= self._full_at:
             self._flush()
         elif not self._is_due:
             self._is_due = True
@@ -66,55 +64,57 @@ class AccessLog:
         self._flush()
 
     def _flush(self) -> None:
-        if self._lines:
-            batch = b"".join(self._lines)
-            self._lines.clear()
-            self._size = 0
+        if self._batch:
+            batch = bytes(self._batch)
+            self._batch.clear()
             with suppress(OSError, ValueError):  # ValueError: a closed file object
                 self._write(batch)
 
 
-def log_line(observation: Observation, now: float) -> bytes:
+def log_line(observation: Observation, now: float) -> bytes:  # noqa: C901 - each line asks the same
     """One line of JSON, ended by a newline; members without a value are left out, and so is `unrecorded` unless true."""
-    second, microsecond = divmod(round(now * MICROSECONDS), MICROSECONDS)
-    present: dict[str, object] = {
-        "time": f"{_moment(second)}.{microsecond // 1_000:03}Z",  # RFC 3339
+    second = int(now)
+    members: dict[str, object] = {
+        "time": f"{_moment(second)}.{int((now - second) * 1_000):03}Z",  # RFC 3339
         "route": observation.route,
         "method": observation.method,
         "path": observation.path,
         "status": observation.status,
         "outcome": observation.outcome,
-        "seconds": _microseconds(observation.seconds),
+        "seconds": round(observation.seconds, _DIGITS),
         "bytes": observation.response_bytes,
     }
-    perhaps = (
-        ("result", observation.result),
-        ("attempt_seconds", _microseconds(observation.attempt_seconds)),
-        ("waited", _microseconds(observation.waited)),
-        ("slug", observation.slug),
-        ("scope", observation.scope),
-        ("upstream", observation.upstream),
-        ("key", observation.key_hash),
-        ("fence", observation.fence),
-        ("request_id", observation.request_id),
-        ("unrecorded", observation.unrecorded or None),
-    )
-    present.update([pair for pair in perhaps if pair[1] is not None])
+    # One by one, since a table of them would be made anew, and gone through, for each line.
+    if observation.result is not None:
+        members["result"] = observation.result
+    if observation.attempt_seconds is not None:
+        members["attempt_seconds"] = round(observation.attempt_seconds, _DIGITS)
+    if observation.waited is not None:
+        members["waited"] = round(observation.waited, _DIGITS)
+    if observation.slug is not None:
+        members["slug"] = observation.slug
+    if observation.scope is not None:
+        members["scope"] = observation.scope
+    if observation.upstream is not None:
+        members["upstream"] = observation.upstream
+    if observation.key_hash is not None:
+        members["key"] = observation.key_hash
+    if observation.fence is not None:
+        members["fence"] = observation.fence
+    if observation.request_id is not None:
+        members["request_id"] = observation.request_id
+    if observation.unrecorded:
+        members["unrecorded"] = True
     try:
-        return orjson.dumps(present, option=orjson.OPT_APPEND_NEWLINE)
+        return orjson.dumps(members, option=orjson.OPT_APPEND_NEWLINE)
     except orjson.JSONEncodeError:  # a raw target may hold bytes that are not UTF-8, which came in as lone surrogates
-        return orjson.dumps(_escaped(present), option=orjson.OPT_APPEND_NEWLINE)
+        return orjson.dumps(_escaped(members), option=orjson.OPT_APPEND_NEWLINE)
 
 
 @lru_cache(maxsize=1)
 def _moment(second: int) -> str:
     """A second in UTC, which many lines in a row have in common."""
     return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-
-
-def _microseconds(seconds: float | None) -> float | None:
-    """A duration in seconds, with no more digits than it was measured to."""
-    return None if seconds is None else round(seconds, 6)
 
 
 def _escaped(members: dict[str, Any]) -> dict[str, Any]:

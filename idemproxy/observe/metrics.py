@@ -70,6 +70,11 @@ class Metrics:
         self._reload_failed = _alone(
             families.gauges, "reload_failed", "1 when the last SIGHUP could not take the certificate, else 0."
         )
+        self._handshakes_failed = _alone(
+            families.counters,
+            "tls_handshakes_failed",
+            "TLS handshakes of clients that failed, as when they refuse the certificate; not those broken off without a word.",
+        )
         self._worker_restarts = _alone(families.counters, "worker_restarts", "Workers that have died and were started again.")
         self._registry.register(families)
 
@@ -133,6 +138,10 @@ class Metrics:
     def reloaded(self, *, taken: bool) -> None:
         """Whether the last SIGHUP took the certificate as it is now; where not, that from before serves on."""
         self._reload_failed.value = not taken
+
+    def handshake_refused(self) -> None:
+        """Count a client with whom no TLS could be agreed on."""
+        self._handshakes_failed.value += 1
 
     def restarted(self, times: int) -> None:
         """This process has taken the place of so many that have died, one after the other."""

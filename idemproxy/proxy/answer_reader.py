@@ -5,12 +5,11 @@ Limits of the head are larger than those for requests: an over-long answer to a 
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Final
 
 import httptools
 
-from idemproxy.core.message import Fields, Indexed, field_values
+from idemproxy.core.message import Indexed, field_values, indexed
 from idemproxy.core.outcome import Unsure
 from idemproxy.core.policy import KIB
 
@@ -39,12 +38,12 @@ class AnswerHead:
 
     status: int
     reason: bytes
-    fields: Fields
+    fields: Indexed
     length: int | None
 
 
 class AnswerReader:
-    """One answer on its way in. `to_head`: it answers a HEAD request, and so has no body whatever it announces.
+    """One answer on its way in, and then, where it ended well, the next. `to_head`: it has no body, whatever it announces.
 
     `offered` are the protocols for which the upstream may leave HTTP, as a value of `Upgrade`; `switched` says that it has: the
     head is a 101 then, and all its bytes up to the end of the connection are the body. `on_interim` is given each other interim
@@ -53,6 +52,17 @@ class AnswerReader:
     """
 
     def __init__(self, *, to_head: bool) -> None:
+        self._parser = httptools.HttpResponseParser(self)
+        self._to_head = False
+        self.next(to_head=to_head)
+
+    def next(self, *, to_head: bool) -> None:
+        """Be ready for the next answer of a connection, which this one has left in order.
+
+        With the same parser: a parser and its reader hold each other, and such pairs would be garbage that only a search finds.
+        """
+        if self._to_head:
+            self._parser = httptools.HttpResponseParser(self)  # the other one still waits for a body that was only announced
         self.offered: bytes | None = None
         self.on_interim: Callable[[AnswerHead], None] | None = None
         self.head: AnswerHead | None = None
@@ -62,30 +72,26 @@ class AnswerReader:
         self.surplus = False
         self.keep_alive = False
         self.buffered = 0
-        self._chunks: deque[bytes] = deque()
+        self._chunks: list[bytes] = []
         self._to_head = to_head
         self._until_close = False
         self._reason = b""
         self._fields: list[tuple[bytes, bytes]] = []
         self._head_bytes = 0
         self._told_bytes = 0
-        """Of the fields of all heads so far: those of interim answers count too."""
+        """Of the fields of all heads so far, where that may be too much: those of interim answers count too."""
         self._interim = 0
         self._framing_bytes = 0
         """Behind the head, since the last piece of the body."""
         self._trailer_bytes = 0
-        self._parser = httptools.HttpResponseParser(self)
 
     def feed(self, data: bytes) -> None:
         """Read what came."""
-        if self.switched:
-            self._keep(data)
-        else:
-            self._parse(data)
-
-    def _parse(self, data: bytes) -> None:
         if self.head is None:
             self._head_bytes += len(data)
+        elif self.switched:
+            self._keep(data)
+            return
         else:
             self._framing_bytes += len(data)  # llhttp keeps none of it, but httptools a field of the trailer that goes on and on
         try:
@@ -96,9 +102,9 @@ class AnswerReader:
         except httptools.HttpParserError as exc:
             self._fail_invalid(f"the upstream's answer is not valid HTTP: {exc}")
             self.surplus = True
-        if self.head is None and self._head_bytes > MAX_HEAD:
+        if self._head_bytes > MAX_HEAD and self.head is None:
             self._fail_over_long()
-        elif max(self._framing_bytes, self._trailer_bytes) > MAX_HEAD:
+        elif self._framing_bytes > MAX_HEAD or self._trailer_bytes > MAX_HEAD:
             self._fail_over_framed()
 
     def _keep(self, data: bytes) -> None:
@@ -158,8 +164,9 @@ class AnswerReader:
         """A head is whole: an interim one, the last of HTTP, or the one whose body follows."""
         if self.finished or self.error is not None:
             return  # what follows is no answer to this request
-        status, version, fields = self._parser.get_status_code(), self._parser.get_http_version(), Indexed(self._fields)
-        self._told_bytes += sum([len(name) + len(value) + _SEPARATORS for name, value in fields])
+        status, version, fields = self._parser.get_status_code(), self._parser.get_http_version(), indexed(self._fields)
+        if status < _FIRST_FINAL or self._head_bytes > MAX_HEAD:  # with less than that, the last head alone is not too long
+            self._told_bytes += sum([len(name) + len(value) + _SEPARATORS for name, value in fields])
         if version not in _VERSIONS or not _CONTINUE <= status <= _LAST:
             self._fail_invalid(f"the upstream's answer is none of HTTP/1.1: its version is {version}, its status {status:03}")
         elif self._told_bytes > MAX_HEAD:
@@ -171,7 +178,7 @@ class AnswerReader:
         else:
             self._begin_body(status, fields)
 
-    def _switch(self, fields: Fields) -> None:
+    def _switch(self, fields: Indexed) -> None:
         """The upstream leaves HTTP, which it may do for a protocol that it was offered (RFC 9110, section 7.8)."""
         chosen = _protocols(field_values(fields, b"upgrade"))
         if not (self._parser.should_upgrade() and chosen and chosen <= _protocols([self.offered or b""])):
@@ -180,7 +187,7 @@ class AnswerReader:
         self.switched = self._until_close = True
         self.head = AnswerHead(_SWITCHING_PROTOCOLS, self._reason, fields, None)
 
-    def _pass_over(self, status: int, fields: Fields) -> None:
+    def _pass_over(self, status: int, fields: Indexed) -> None:
         """An interim answer: the final one follows (RFC 9110, section 15.2). 100 is between us and the upstream."""
         self._interim += 1
         if self._interim > MAX_INTERIM:
@@ -188,12 +195,12 @@ class AnswerReader:
         elif status != _CONTINUE and self.on_interim is not None:
             self.on_interim(AnswerHead(status, self._reason, fields, None))
 
-    def _begin_body(self, status: int, fields: Fields) -> None:
+    def _begin_body(self, status: int, fields: Indexed) -> None:
         """Find out how the body ends (RFC 9112, section 6.3)."""
         lengths = field_values(fields, b"content-length")
         codings = field_values(fields, b"transfer-encoding")
         bodiless = self._to_head or status in {204, 304}
-        if not bodiless and codings and [coding.lower() for coding in codings] != [b"chunked"]:
+        if codings and not bodiless and [coding.lower() for coding in codings] != [b"chunked"]:
             self.fail(Unsure("the upstream used a transfer coding other than chunked", "http_response_transfer_coding"))
             return
         self._until_close = not (bodiless or lengths or codings)
@@ -208,7 +215,8 @@ class AnswerReader:
             self.surplus = True
         else:
             self._framing_bytes = 0
-            self._keep(data)
+            self._chunks.append(data)
+            self.buffered += len(data)
 
     def on_message_complete(self) -> None:
         """The message is whole; after an interim one, the next begins with an empty head."""

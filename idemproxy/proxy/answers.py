@@ -9,23 +9,23 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from idemproxy.core.decision import Rule, Verb
-from idemproxy.core.hop import end_to_end
-from idemproxy.core.message import Answer, Fields
-from idemproxy.core.outcome import Answered, AttemptResult, NeverSent, Settlement, Unsure
+from idemproxy.core.outcome import Answered, NeverSent, Settlement, Unsure
 from idemproxy.core.problem import Slug, problem
-from idemproxy.core.record import MICROSECONDS, AnswerFormatError, Phase, Record, Source, head_bytes, unpack_answer
-from idemproxy.core.replay import decoded_body, decoded_head, decoded_length, status_lines, surplus_codings
+from idemproxy.core.record import MICROSECONDS, AnswerFormatError, Phase, Record, Source, unpack_answer
+from idemproxy.core.replay import decoded_body, decoded_head, decoded_length, passed_on, status_lines, surplus_codings
 from idemproxy.observe.observation import Outcome, Result
 from idemproxy.proxy.reply import Reply, refusal
-from idemproxy.proxy.upstream import Attempted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from dataclasses import dataclass
 
+    from idemproxy.core.message import Answer, Fields
+    from idemproxy.core.outcome import AttemptResult
     from idemproxy.core.problem import Problem
     from idemproxy.proxy.answer_reader import AnswerHead
     from idemproxy.proxy.reply import Forwarded, Relay
+    from idemproxy.proxy.upstream import Attempted
 else:
     from idemproxy.core.value import dataclass
 
@@ -74,6 +74,11 @@ _OUTCOMES: Final = MappingProxyType(
     }
 )
 
+RESULTS: Final[Mapping[type[AttemptResult], Result]] = MappingProxyType(
+    {NeverSent: Result.NEVER_SENT, Answered: Result.ANSWERED, Unsure: Result.UNKNOWN}
+)
+"""The name under which each result of an attempt is counted."""
+
 
 @dataclass(frozen=True, slots=True)
 class Told:
@@ -115,22 +120,22 @@ async def replayed(record: Record, key_hash: str, asked: Fields) -> Reply:
     if surplus and (found := await asyncio.to_thread(decoded_length, stored, surplus)) is not None:
         head, body, length = decoded_head(stored, surplus), Decoded(decoded_body(stored, surplus)), found
     outcome = Outcome.RECOVERED if record.source is Source.RECOVERED else Outcome.REPLAYED
-    lines = status_lines(outcome.value, key_hash=key_hash, fence=record.fence, expires_at=record.expires_at, replayed=True)
+    lines = status_lines(outcome, key_hash=key_hash, fence=record.fence, expires_at=record.expires_at, replayed=True)
     return Reply(stored.status, head + lines, outcome, body, length, fence=record.fence)
 
 
-def recovered(answer: Answer, told: Told) -> Reply:
-    """What a probe found, to the one who asked."""
+def recovered(answer: Answer, head: bytes, told: Told) -> Reply:
+    """What a probe found, to the one who asked; `head` is the answer's, as it is passed on (core.replay)."""
     lines = status_lines(
-        Outcome.RECOVERED.value,
+        Outcome.RECOVERED,
         key_hash=told.key_hash,
         fence=told.fence,
         expires_at=told.expires_at,
         unrecorded=told.unrecorded,
     )
-    head = head_bytes(answer.reason, answer.fields) + lines
+    length = len(answer.body)
     return Reply(
-        answer.status, head, Outcome.RECOVERED, answer.body, len(answer.body), fence=told.fence, unrecorded=told.unrecorded
+        answer.status, head + lines, Outcome.RECOVERED, answer.body, length, fence=told.fence, unrecorded=told.unrecorded
     )
 
 
@@ -189,33 +194,21 @@ def outcome_unknown(outcome: Unsure, forwarded: Forwarded | None = None, told: T
 
 def relayed(head: AnswerHead, relay: Relay, settlement: Settlement, forwarded: Forwarded, told: Told) -> Reply:
     """An answer that has only begun, told as what it will be when it comes to its end."""
-    return _answered(
-        head.status, head_bytes(head.reason, end_to_end(head.fields)), relay, head.length, settlement, forwarded, told
-    )
+    return _answered(head.status, passed_on(head.reason, head.fields), relay, head.length, settlement, forwarded, told)
 
 
 def reply_to(attempted: Attempted, settlement: Settlement, forwarded: Forwarded, told: Told) -> Reply:
     """What an attempt that is over says to the one who asked first."""
-    match attempted:
-        case Attempted(NeverSent() as outcome):
-            return not_sent(outcome, forwarded, told)
-        case Attempted(Unsure() as outcome):
-            return outcome_unknown(outcome, forwarded, told)
-        case Attempted(answer=Answer(status, reason, fields, body)):
-            return _answered(status, head_bytes(reason, fields), body, len(body), settlement, forwarded, told)
-        case _:
-            raise AssertionError(f"an attempt without a result: {attempted}")
-
-
-def result_of(result: AttemptResult) -> Result:
-    """The name under which an attempt's result is counted."""
+    answer, result = attempted.answer, attempted.result
+    if answer is not None:
+        return _answered(answer.status, attempted.head, answer.body, len(answer.body), settlement, forwarded, told)
     match result:
         case NeverSent():
-            return Result.NEVER_SENT
-        case Answered():
-            return Result.ANSWERED
+            return not_sent(result, forwarded, told)
         case Unsure():
-            return Result.UNKNOWN
+            return outcome_unknown(result, forwarded, told)
+        case Answered():
+            raise AssertionError(f"an answer that is not here: {attempted}")
 
 
 def _answered(
@@ -229,7 +222,7 @@ def _answered(
 ) -> Reply:
     outcome = _OUTCOMES[settlement]
     lines = status_lines(
-        outcome.value,
+        outcome,
         key_hash=told.key_hash,
         fence=told.fence,
         expires_at=told.expires_at if settlement is Settlement.COMPLETE else None,

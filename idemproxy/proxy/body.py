@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from time import monotonic
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
 from idemproxy.core.message import Request, field_values
-from idemproxy.core.problem import Slug, problem
-from idemproxy.proxy.inbound import RefusedError
+from idemproxy.core.problem import Problem, Slug, problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from idemproxy.proxy.inbound import Covered
-    from idemproxy.server.connection import ServerConnection
+    from idemproxy.server.incoming import Incoming
 
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -32,10 +30,10 @@ class TooLongError(Exception):
 class Intake:
     """A body on its way in. Only the time in which a piece was waited for counts against the client, not that of its way on."""
 
-    def __init__(self, http: web.BaseRequest, patience: float, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, http: Incoming, patience: float, clock: Callable[[], float] = monotonic) -> None:
         self._content = http.content
         self._patience = patience
-        self._rate = cast("ServerConnection", http.protocol).limits.min_rate
+        self._rate = http.connection.limits.min_rate
         self._clock = clock
         self._waited = 0.0
         self._size = 0
@@ -64,36 +62,24 @@ class Intake:
         return piece
 
 
-async def read_body(http: web.BaseRequest, covered: Covered, patience: float) -> Request:
-    """The request with its body. Raises RefusedError when it is too long, too slow or broken; nothing is stored by then.
+def body_at_hand(http: Incoming, request: Request, limit: int) -> bytes | None:
+    """The body where all of it is here, as is usual; None where it has to be waited for. Raises TooLongError."""
+    if not http.content.is_eof() or field_values(request.fields, b"expect"):
+        return None
+    body = http.content.read_nowait()
+    if len(body) > limit:
+        raise TooLongError
+    return body
+
+
+async def whole_body(http: Incoming, request: Request, limit: int, patience: float) -> bytes:
+    """The body, of at most `limit` bytes. Raises TooLongError, as soon as that is known, SlowError and RequestPayloadError.
 
     `patience`: how many seconds may pass without any of it.
     """
-    route = covered.route
-    limit = route.policy.max_request_body
-    try:
-        request = covered.request
-        return Request(request.method, request.target, request.fields, await whole_body(http, request, limit, patience))
-    except TooLongError as exc:
-        detail = f"The request body exceeds {limit} bytes, so nothing was sent."
-        raise RefusedError(problem(Slug.BODY_TOO_LARGE, detail), route.name, close=True) from exc
-    except SlowError as exc:
-        raise RefusedError(problem(Slug.BAD_REQUEST, f"{exc}, so nothing was sent.", status=408), route.name, close=True) from exc
-    except web.RequestPayloadError as exc:
-        detail = "The request body is broken off or wrongly framed, so nothing was sent."
-        raise RefusedError(problem(Slug.BAD_REQUEST, detail), route.name, close=True) from exc
-
-
-async def whole_body(http: web.BaseRequest, request: Request, limit: int, patience: float) -> bytes:
-    """The body, of at most `limit` bytes. Raises TooLongError, as soon as that is known, SlowError and RequestPayloadError."""
     if (http.content_length or 0) > limit:
         raise TooLongError
     await answer_expectation(http, request)
-    if http.content.is_eof():  # it is all here, as is usual
-        body = http.content.read_nowait()
-        if len(body) > limit:
-            raise TooLongError
-        return body
     intake = Intake(http, patience)
     pieces = []
     size = 0
@@ -105,8 +91,19 @@ async def whole_body(http: web.BaseRequest, request: Request, limit: int, patien
     return b"".join(pieces)
 
 
-async def answer_expectation(http: web.BaseRequest, request: Request) -> None:
+def unread(fault: TooLongError | SlowError | web.RequestPayloadError, limit: int) -> Problem:
+    """What a client is told whose body could not be read; nothing is stored by then."""
+    match fault:
+        case TooLongError():
+            return problem(Slug.BODY_TOO_LARGE, f"The request body exceeds {limit} bytes, so nothing was sent.")
+        case SlowError():
+            return problem(Slug.BAD_REQUEST, f"{fault}, so nothing was sent.", status=408)
+        case web.RequestPayloadError():
+            return problem(Slug.BAD_REQUEST, "The request body is broken off or wrongly framed, so nothing was sent.")
+
+
+async def answer_expectation(http: Incoming, request: Request) -> None:
     """Tell a client that waits for it to send its body (RFC 9110, section 10.1.1); the decision to take it has been made."""
     expected = [value.lower() for value in field_values(request.fields, b"expect")]
     if b"100-continue" in expected and http.version.minor:  # an HTTP/1.0 client would take it for the answer
-        await http.writer.write(_CONTINUE)
+        http.write(_CONTINUE)

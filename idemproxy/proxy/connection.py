@@ -22,7 +22,8 @@ from idemproxy.server.goodbye import held_back, in_order
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
+    from typing import Any
 
     from idemproxy.core.message import Request
 
@@ -45,8 +46,10 @@ class Connection(asyncio.Protocol):
     byte is an UnsureError. `reusable` tells whether another exchange may follow.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, timeouts: Timeouts) -> None:
         self._loop = loop
+        self._timeouts = timeouts
+        self._soonest = min(timeouts.first_byte, timeouts.idle, timeouts.total)
         self.fresh = True
         """Whether this connection has not carried an exchange yet."""
         self._transport: asyncio.Transport = cast("asyncio.Transport", None)
@@ -91,17 +94,15 @@ class Connection(asyncio.Protocol):
             and self._transport.get_write_buffer_size() == 0
         )
 
-    def begin(self, request: Request, timeouts: Timeouts) -> None:
+    def begin(self, request: Request) -> None:
         """Make ready for one exchange; nothing is written yet."""
-        self._answer = AnswerReader(to_head=request.method == "HEAD")
+        self._answer.next(to_head=request.method == "HEAD")
         self._idle = False
-        self._timeouts = timeouts
-        now = self._loop.time()
-        self._started = self._active = now
+        self._started = self._active = now = self._loop.time()
         self._untaken = 0
         self._relaying = False
         self._uploading = False
-        due = now + min(timeouts.first_byte, timeouts.idle, timeouts.total)
+        due = now + self._soonest
         if self._timer is None or self._timer.when() > due:
             self._look_at(due)
 
@@ -113,7 +114,6 @@ class Connection(asyncio.Protocol):
         """
         if self._lost or self._transport.is_closing():
             raise BrokenPipeError("the connection was closed before the first byte")
-        self._active = self._loop.time()
         written = 0
         if self._plain_socket >= 0:
             try:
@@ -153,20 +153,23 @@ class Connection(asyncio.Protocol):
         while not (self.lost or self._reading_paused or self._answer.finished) and self._readable.poll(0):  # noqa: ASYNC110 - only the kernel knows
             await asyncio.sleep(0)
 
-    async def head(self) -> AnswerHead:
+    def head(self) -> Coroutine[Any, Any, AnswerHead]:
         """The answer's head. Raises UnsureError."""
-        await self._until(_HEAD_ALONE)
-        assert self._answer.head is not None  # noqa: S101 - _until raised otherwise
-        return self._answer.head
+        self._threshold = _HEAD_ALONE
+        return self._until()
 
     async def read(self) -> bytes:
         """The next of the body, waiting for some; b"" at its end. Raises UnsureError when it is cut short."""
-        await self._until(0)
+        self._threshold = 0
+        if not self._is_enough():
+            await self._until()
         return self._answer.take()
 
     async def read_whole(self, limit: int) -> bytes | None:
         """The whole body, or None, with nothing taken, when it is longer than `limit` bytes. Raises UnsureError."""
-        await self._until(limit)
+        self._threshold = limit
+        if not self._is_enough():
+            await self._until()
         return self._answer.take() if self._answer.finished and self._answer.buffered <= limit else None
 
     @property
@@ -224,6 +227,7 @@ class Connection(asyncio.Protocol):
         """Close the books on this exchange."""
         self._idle = True
         self.fresh = False
+        self._answer.on_interim = None
 
     def abort(self) -> None:
         """Drop the connection at once, unless it is about to end in order."""
@@ -232,12 +236,12 @@ class Connection(asyncio.Protocol):
 
     # Waiting, and its limits.
 
-    async def _until(self, threshold: int) -> None:
-        """Return when the answer is whole, or its head is here with more than `threshold` unread bytes of its body."""
-        self._threshold = threshold
+    async def _until(self) -> AnswerHead:
+        """The head, when there is enough of the answer."""
+        answer = self._answer
         while not self._is_enough():
-            if self._answer.error is not None:
-                raise UnsureError(self._answer.error)
+            if answer.error is not None:
+                raise UnsureError(answer.error)
             if self._reading_paused:
                 self._resume_reading()
                 continue
@@ -246,6 +250,8 @@ class Connection(asyncio.Protocol):
                 await self._waiter
             finally:
                 self._waiter = None
+        assert answer.head is not None  # noqa: S101 - it is not enough otherwise
+        return answer.head
 
     def _resume_reading(self) -> None:
         self._reading_paused = False
@@ -258,14 +264,16 @@ class Connection(asyncio.Protocol):
                 self._transport.close()
 
     def _is_enough(self) -> bool:
+        """Whether the answer is whole, or its head is here with more of its body unread than is waited for."""
         answer = self._answer
         return answer.finished or (answer.head is not None and answer.buffered > self._threshold)
 
     def _wake(self) -> None:
         """Let go whoever waits for the answer, if it is there or never will be, or for the upstream to take the request."""
-        if self._waiter is not None and not self._waiter.done() and (self._answer.error is not None or self._is_enough()):
-            self._waiter.set_result(None)
-        if self._answer.error is not None:
+        error, waiter = self._answer.error, self._waiter
+        if waiter is not None and not waiter.done() and (error is not None or self._is_enough()):
+            waiter.set_result(None)
+        if error is not None:
             self._resume_writer()
 
     def _fail(self, outcome: Unsure) -> None:
@@ -327,7 +335,7 @@ class Connection(asyncio.Protocol):
         answer.feed(data)
         if answer.error is not None:
             self._transport.abort()
-        elif answer.buffered > max(self._threshold, _HIGH_WATER) and not answer.finished:
+        elif answer.buffered > _HIGH_WATER and answer.buffered > self._threshold and not answer.finished:
             self._reading_paused = True
             self._transport.pause_reading()
         self._wake()

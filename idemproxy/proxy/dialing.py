@@ -38,10 +38,10 @@ async def dial(upstream: Upstream, tls: ssl.SSLContext | None, loop: asyncio.Abs
     if proxy is not None:
         return await _dial_through(proxy, upstream, tls, loop)
     if tls is None:
-        _, connection = await loop.create_connection(lambda: Connection(loop), upstream.host, upstream.port)
+        _, connection = await loop.create_connection(lambda: Connection(loop, upstream.timeouts), upstream.host, upstream.port)
         return connection
     _, connection = await loop.create_connection(
-        lambda: Connection(loop), upstream.host, upstream.port, ssl=tls, **_tls_options(upstream)
+        lambda: Connection(loop, upstream.timeouts), upstream.host, upstream.port, ssl=tls, **_tls_options(upstream)
     )
     return connection
 
@@ -57,7 +57,7 @@ async def _dial_through(
         end = tunnel.checked(transport)
         if tls is not None:
             end = tunnel.checked(await loop.start_tls(transport, tunnel, tls, **_tls_options(upstream)))
-        connection = Connection(loop)
+        connection = Connection(loop, upstream.timeouts)
         end.set_protocol(connection)
         connection.connection_made(end)
     except BaseException:

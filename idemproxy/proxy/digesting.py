@@ -17,7 +17,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from idemproxy.core.coding import names, undo
-from idemproxy.core.fingerprint import FingerprintRule, fingerprint
+from idemproxy.core.fingerprint import FingerprintRule
 from idemproxy.core.message import field_values
 from idemproxy.core.policy import KIB, MIB
 from idemproxy.core.stamp import stamp
@@ -49,6 +49,11 @@ _TRIES: Final = 2
 """How many processes are given a task. If they all die over it, or none can be had, it is done here, where it holds others up."""
 
 
+def is_read_at_once(request: Request) -> bool:
+    """Whether its body is small, and not packed: then whoever needs what it says may as well read it."""
+    return len(request.body) < LARGE and not field_values(request.fields, b"content-encoding")
+
+
 class Digesting:
     """What is computed from whole bodies, without holding the event loop for long."""
 
@@ -60,8 +65,6 @@ class Digesting:
     async def fingerprint(self, request: Request, route: Route) -> str:
         """What is asked, as a digest."""
         rule, limit = route.policy.fingerprint, route.policy.max_request_body
-        if len(request.body) < LARGE and not field_values(request.fields, b"content-encoding"):
-            return fingerprint(request, rule, max_decoded=limit)
         size: int | None = len(request.body)
         codings = names(field_values(request.fields, b"content-encoding"))
         if codings and rule.mode != "raw":

@@ -11,20 +11,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from contextlib import ExitStack
 from dataclasses import field
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 from idemproxy.core.decision import Rule, Verb, decide
 from idemproxy.core.ending import completed, conclude, still_unknown
+from idemproxy.core.origin import told
 from idemproxy.core.outcome import NeverSent, Settlement, Unsure, judge
 from idemproxy.core.probe import Done, NotDone, Unclear
 from idemproxy.core.problem import Slug
 from idemproxy.core.record import MICROSECONDS, Phase, Source
-from idemproxy.core.transition import Ask, Found, Granted, Release, Settled
+from idemproxy.core.replay import passed_on
+from idemproxy.core.transition import Ask, Granted, Release, Settled
 from idemproxy.observe.observation import Result
 from idemproxy.proxy.answers import (
+    RESULTS,
     Told,
     lost,
     outcome_unknown,
@@ -33,7 +36,6 @@ from idemproxy.proxy.answers import (
     relayed,
     replayed,
     reply_to,
-    result_of,
     unseen,
 )
 from idemproxy.proxy.lease import Lease, elapsed
@@ -43,11 +45,12 @@ from idemproxy.proxy.upstream import attempt, judged
 from idemproxy.store.base import LostRecordsError, StoreUnavailableError, StoreUncertainError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from dataclasses import dataclass
 
     from idemproxy.core.journal import Note, WorkflowIdentity
     from idemproxy.core.message import Request
+    from idemproxy.core.origin import Arrival
     from idemproxy.core.policy import Route
     from idemproxy.core.probe import ProbeRule
     from idemproxy.core.record import Identity, Record
@@ -74,8 +77,8 @@ _HELD: Final = Rule(Verb.REFUSE, Slug.OUTCOME_UNKNOWN)
 class Call:
     """A covered request, ready for its journey: whole, named, and fingerprinted.
 
-    `request` is what is forwarded, its stamp on it; `key` is the plain key, for probes; `wait` in seconds; `note` is what the
-    journal of its workflow is told, where it is a step of one.
+    `request` is what is asked, its stamp on it; `key` is the plain key, for probes; `wait` in seconds; `note` is what the journal
+    of its workflow is told, where it is a step of one.
     """
 
     request: Request
@@ -84,40 +87,44 @@ class Call:
     key: str = field(repr=False)
     fingerprint: str
     wait: float
+    arrival: Arrival
     note: tuple[WorkflowIdentity, Note] | None = None
+
+    def as_told(self) -> Request:
+        """The request as the upstream gets it; a replay does without."""
+        return told(self.request, self.route, self.arrival)
 
 
 @dataclass(slots=True)
 class Journey:
     """A call under way. Its reply does not depend on anyone who waits for it.
 
-    `waited`: seconds spent waiting for another request with the same key, None when there was no such wait.
+    `waiter` has it for the one who asked, who may cancel that; `patience` is until when it waits for another request with the
+    same key (`lease.elapsed`). `waited`: seconds that it has spent so, None when there was no such wait.
     """
 
     call: Call
-    reply: asyncio.Future[Reply]
+    waiter: asyncio.Future[Reply]
+    patience: float
+    reply: Reply | None = None
     waited: float | None = None
     seen: Record | None = None
     """What the store said of the operation last, where another has it."""
-    _waiter: asyncio.Future[Reply] | None = None
-
-    def wait(self) -> asyncio.Future[Reply]:
-        """The reply, as a future of the client's own, who may cancel it: asyncio.shield takes another turn of the event loop."""
-        if not self.reply.done():
-            self._waiter = self.reply.get_loop().create_future()
-        return self._waiter or self.reply
+    _unheard: Callable[[Reply], None] | None = None
 
     def tell(self, reply: Reply) -> None:
         """Let this be the reply."""
-        self.reply.set_result(reply)
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(reply)
+        self.reply = reply
+        if not self.waiter.done():
+            self.waiter.set_result(reply)
+        elif self._unheard is not None:
+            self._unheard(reply)
 
-    def end(self) -> None:
-        """There will be no reply, unless there is one."""
-        self.reply.cancel()
-        if self._waiter is not None:
-            self._waiter.cancel()
+    def leave(self, unheard: Callable[[Reply], None]) -> None:
+        """The one who asked waits no more; `unheard` is given the reply, when there is one."""
+        self._unheard = unheard
+        if self.reply is not None:
+            unheard(self.reply)
 
 
 class Exchange:
@@ -142,7 +149,7 @@ class Exchange:
 
     def start(self, call: Call) -> Journey:
         """Set out on the journey, in a task of its own."""
-        journey = Journey(call, self._loop.create_future())
+        journey = Journey(call, self._loop.create_future(), elapsed() + call.wait)
         task = self._loop.create_task(self._run(journey))
         self._under_way[task] = journey
         task.add_done_callback(self._under_way.pop)
@@ -161,7 +168,7 @@ class Exchange:
     async def abandon(self) -> None:
         """End what is under way, and tell those who wait that its outcome is unknown."""
         for task, journey in self._under_way.items():
-            if not journey.reply.done():
+            if journey.reply is None:
                 journey.tell(outcome_unknown(Unsure("this proxy was stopped", "proxy_internal_error")))
             task.cancel()
         await self.finished()
@@ -177,48 +184,57 @@ class Exchange:
             journey.tell(unseen(journey.seen, call.identity.key_hash))
         except Exception:  # noqa: BLE001 - whatever it is, the one who asked must not take silence, or a 500, for "not executed"
             _log.exception("route %s: a fault of this proxy", call.route.name)
-            if not journey.reply.done():
+            if journey.reply is None:
                 journey.tell(outcome_unknown(Unsure("this proxy failed", "proxy_internal_error")))
         finally:
-            journey.end()  # where nothing else was said, since the run is at its end
+            if journey.reply is None:  # since the run is at its end
+                journey.waiter.cancel()
 
-    async def _travel(self, journey: Journey) -> None:
-        """Claim, and do what the machine says, until there is something to say to the client."""
-        call, reply = journey.call, journey.reply
-        policy, key_hash = call.route.policy, call.identity.key_hash
-        owner: str | None = None
-        patience = elapsed() + call.wait
+    async def _travel(self, journey: Journey, wake: Wake | None = None) -> None:
+        """Claim, and do what the machine says, until there is something to say to the client.
+
+        `wake` tells of the settlement for which the journey waits, once it does.
+        """
+        call, policy = journey.call, journey.call.route.policy
         before: Record | None = None
         reclaim: int | None = None
-        wake: Wake | None = None
-        with ExitStack() as stack:
-            while not reply.done():
-                owner, asked_at = owner or self._owner.draw(), elapsed()
-                ask = Ask(call.fingerprint, owner, call.route.name, round(policy.lease * MICROSECONDS), reclaim)
-                claimed = await self._claim(call.identity, ask, before, watched=wake is not None)
-                if isinstance(claimed, Found):
-                    journey.seen = claimed.record
-                    before, reclaim = None, None  # another was quicker; what was unknown then may be decided by now
-                rule = decide(claimed, call.fingerprint, policy, patient=asked_at < patience, waited=wake is not None)
-                match rule.verb, claimed:
-                    case Verb.FORWARD, Granted(hold):
-                        if call.note is not None:
-                            await self._note(call, *call.note, hold, before)
-                        await self._act(journey, hold, Lease(asked_at, policy.lease), before)
-                        owner = before = reclaim = None  # for another look, where there is no reply yet
-                    case Verb.REPLAY, Found(record):
-                        journey.tell(await replayed(record, key_hash, call.request.fields))
-                    case Verb.REFUSE, Found(record):
-                        journey.tell(refused(rule, record, key_hash))
-                    case ((Verb.RECLAIM | Verb.PROBE), Found(record)):  # of those who ask at once, one gets the claim
-                        before, reclaim = record if record.phase is Phase.UNKNOWN else None, record.fence
-                    case Verb.WAIT, Found() if wake is None:  # look again, now that the settlement will be told
-                        wake = stack.enter_context(self._store.watch(call.identity))
-                    case Verb.WAIT, Found() if wake is not None:
-                        await wake.wait(max(0.0, min(patience - elapsed(), FALLBACK_POLL)))
-                        journey.waited = elapsed() - (patience - call.wait)
-                    case unknown:
-                        raise AssertionError(f"the journey knows no way to {unknown}")
+        while journey.reply is None:
+            asked_at = elapsed()
+            ask = Ask(call.fingerprint, self._owner.draw(), call.route.name, round(policy.lease * MICROSECONDS), reclaim)
+            try:
+                claimed = await self._store.claim(call.identity, ask, watched=wake is not None)
+            except StoreUncertainError:
+                self._settler.give_back(call.identity, ask, Release() if before is None else still_unknown(before))
+                raise
+            rule = decide(claimed, call.fingerprint, policy, patient=asked_at < journey.patience, waited=wake is not None)
+            if isinstance(claimed, Granted):
+                if rule.verb is not Verb.FORWARD:
+                    raise AssertionError(f"a claim was granted in vain: {rule}")
+                await self._act(journey, claimed.hold, Lease(asked_at, policy.lease), before)
+                before, reclaim = None, None  # for another look, where there is no reply yet
+                continue
+            journey.seen = found = claimed.record
+            before, reclaim = None, None  # another was quicker; what was unknown then may be decided by now
+            match rule.verb:
+                case Verb.REPLAY:
+                    journey.tell(await replayed(found, call.identity.key_hash, call.request.fields))
+                case Verb.REFUSE:
+                    journey.tell(refused(rule, found, call.identity.key_hash))
+                case Verb.RECLAIM | Verb.PROBE:  # of those who ask at once, one gets the claim
+                    before, reclaim = found if found.phase is Phase.UNKNOWN else None, found.fence
+                case Verb.WAIT:
+                    await self._wait(journey, wake)
+                case Verb.FORWARD:
+                    raise AssertionError(f"nobody may forward what is found: {found}")
+
+    async def _wait(self, journey: Journey, wake: Wake | None) -> None:
+        """Until something may have happened to the operation; the first time only see to it that this is told, and look again."""
+        if wake is None:
+            with self._store.watch(journey.call.identity) as watching:
+                await self._travel(journey, watching)
+        else:
+            await wake.wait(max(0.0, min(journey.patience - elapsed(), FALLBACK_POLL)))
+            journey.waited = elapsed() - (journey.patience - journey.call.wait)
 
     async def _note(self, call: Call, workflow: WorkflowIdentity, note: Note, hold: Hold, before: Record | None) -> None:
         """See that a step is in the journal before it is forwarded; if it is not, the claim is given back."""
@@ -228,15 +244,10 @@ class Exchange:
             await self._settler.settle(call.identity, hold, Release() if before is None else still_unknown(before))
             raise
 
-    async def _claim(self, identity: Identity, ask: Ask, before: Record | None, *, watched: bool) -> Granted | Found:
-        try:
-            return await self._store.claim(identity, ask, watched=watched)
-        except StoreUncertainError:
-            self._settler.give_back(identity, ask, Release() if before is None else still_unknown(before))
-            raise
-
     async def _act(self, journey: Journey, hold: Hold, lease: Lease, before: Record | None) -> None:
         """What a grant allows: to forward, once; where the outcome was unknown and can be asked for, after asking."""
+        if journey.call.note is not None:
+            await self._note(journey.call, *journey.call.note, hold, before)
         rule = journey.call.route.policy.probe
         self._leases.keep(journey.call.identity, hold, lease)
         try:
@@ -255,40 +266,38 @@ class Exchange:
         started = perf_counter()
         call, policy = journey.call, journey.call.route.policy
 
-        def begin_relay(head: AnswerHead, relay: Relay) -> None:
-            forwarded = Forwarded(Result.ANSWERED, perf_counter() - started)
-            settlement = judge(judged(head), policy.outcome)
-            journey.tell(relayed(head, relay, settlement, forwarded, _told(call, hold, forwarded.seconds)))
-
-        attempted = await attempt(self._pools[call.route.upstream], call.request, call.key, call.route, lease, begin_relay)
-        settlement, ending = conclude(attempted.result, attempted.answer, policy, before)
+        begin_relay = partial(_begin_relay, journey, hold, started)
+        attempted = await attempt(self._pools[call.route.upstream], call.as_told(), call.key, call.route, lease, begin_relay)
+        settlement, ending = conclude(attempted.result, attempted.answer, attempted.head, policy, before)
         settled = await self._settler.settle(call.identity, hold, ending)
         if attempted.relay is not None:
             attempted.relay.end(broken=attempted.answer is None)
             return
-        unsent = isinstance(attempted.result, NeverSent)
-        if unsent and (settled is Settled.STALE or (settled is None and lease.is_over())):
+        unsent, overtaken = isinstance(attempted.result, NeverSent), settled is Settled.STALE
+        if unsent and (overtaken or (settled is None and lease.is_over())):
             return
-        forwarded = Forwarded(result_of(attempted.result), perf_counter() - started)
+        forwarded = Forwarded(RESULTS[type(attempted.result)], perf_counter() - started)
         if unsent and before is not None:
             journey.tell(refused(_HELD, before, call.identity.key_hash, forwarded=forwarded))
             return
-        if settled is Settled.STALE:
+        if overtaken:
             settlement = Settlement.MARK_UNKNOWN  # what this answer says is not all that happened to the operation
-        told = _told(call, hold, forwarded.seconds, unrecorded=settled in (None, Settled.STALE))
-        journey.tell(reply_to(attempted, settlement, forwarded, told))
+        unrecorded = overtaken or settled is None
+        journey.tell(reply_to(attempted, settlement, forwarded, _told(call, hold, forwarded.seconds, unrecorded=unrecorded)))
 
     async def _probe(self, journey: Journey, hold: Hold, before: Record, rule: ProbeRule) -> bool:
         """Ask the upstream about an unknown outcome; True when it surely did not happen, and may be forwarded."""
         call = journey.call
         since = before.settled_at or before.claimed_at
         unsettled = rule.settle - (hold.claimed_at - since) / MICROSECONDS
-        verdict = await probe(self._pools[call.route.upstream], rule, call.request, call.key, call.route)
+        verdict = await probe(self._pools[call.route.upstream], rule, call.as_told(), call.key, call.route)
         match verdict:
             case Done(answer):
-                settled = await self._settler.settle(call.identity, hold, completed(answer, call.route.policy, Source.RECOVERED))
-                unrecorded = settled in (None, Settled.STALE)
-                journey.tell(recovered(answer, _told(call, hold, 0.0, unrecorded=unrecorded)))
+                head = passed_on(answer.reason, answer.fields)
+                ending = completed(answer, head, call.route.policy, Source.RECOVERED)
+                settled = await self._settler.settle(call.identity, hold, ending)
+                unrecorded = settled is None or settled is Settled.STALE
+                journey.tell(recovered(answer, head, _told(call, hold, 0.0, unrecorded=unrecorded)))
             case NotDone() if unsettled <= 0:
                 return True
             case NotDone():
@@ -300,6 +309,13 @@ class Exchange:
                 await self._settler.settle(call.identity, hold, still_unknown(before))
                 journey.tell(refused(_HELD, before, call.identity.key_hash))
         return False
+
+
+def _begin_relay(journey: Journey, hold: Hold, started: float, head: AnswerHead, relay: Relay) -> None:
+    """The reply is an answer that only begins."""
+    call, forwarded = journey.call, Forwarded(Result.ANSWERED, perf_counter() - started)
+    settlement = judge(judged(head), call.route.policy.outcome)
+    journey.tell(relayed(head, relay, settlement, forwarded, _told(call, hold, forwarded.seconds)))
 
 
 def _told(call: Call, hold: Hold, seconds: float, *, unrecorded: bool = False) -> Told:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from idemproxy.core.record import MICROSECONDS
@@ -23,15 +24,11 @@ _log = logging.getLogger(__name__)
 RETRY_SECONDS: Final = 0.5
 """After which a renewal that the store did not confirm is tried again."""
 
-_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+elapsed: Final = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+"""Gives seconds on a clock that only goes forward, and goes on while the machine sleeps.
 
-
-def elapsed() -> float:
-    """Seconds on a clock that only goes forward, and goes on while the machine sleeps.
-
-    Not the event loop's time: uvloop reads its clock once an iteration, and does not see that the process was stopped within one.
-    """
-    return time.clock_gettime(_CLOCK)
+Not the event loop's time: uvloop reads its clock once an iteration, and does not see that the process was stopped within one.
+"""
 
 
 class Lease:

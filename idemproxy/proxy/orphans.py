@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
+import os
 from typing import TYPE_CHECKING, Final
 
 from idemproxy.core.outcome import Settlement
@@ -27,14 +27,17 @@ _RETRY_SECONDS: Final = 1.0
 
 
 class Owner:
-    """Draws the nonces of this process's claims: the instance's name, and a number that is drawn for each claim."""
+    """Draws the nonces of this process's claims: the instance's name, and a number that is drawn for each claim.
+
+    By the system, for each anew: what is drawn ahead, or counted, two copies of a machine that runs would both give to a claim.
+    """
 
     def __init__(self, instance: str) -> None:
         self._instance = instance
 
     def draw(self) -> str:
         """A nonce for one claim."""
-        return f"{self._instance}-{secrets.token_hex(12)}"
+        return f"{self._instance}-{os.urandom(12).hex()}"
 
 
 async def keep_adopting(

@@ -6,20 +6,21 @@ import socket
 import struct
 from typing import TYPE_CHECKING, Final
 
-from aiohttp import web
-
 from idemproxy.core.policy import KIB
-from idemproxy.proxy.outlet import Outlet
+from idemproxy.proxy.outlet import PIECE, Outlet
 from idemproxy.proxy.reply import BrokenOffError
 
 if TYPE_CHECKING:
-    from dataclasses import dataclass
-
-    from aiohttp.abc import AbstractStreamWriter
+    from typing import Protocol
 
     from idemproxy.proxy.reply import Reply, Source
-else:
-    from idemproxy.core.value import dataclass
+    from idemproxy.server.incoming import Incoming
+
+    class Counted(Protocol):
+        """Whoever is told how many bytes of a body have been written so far; it stays right when the rest is never written."""
+
+        written: int
+
 
 _BODILESS: Final = frozenset({204, 304})
 _SMALL: Final = 32 * KIB
@@ -27,77 +28,30 @@ _NOTHING_LINGERS: Final = struct.pack("ii", 1, 0)
 """As SO_LINGER: what is closed is reset."""
 
 
-class Written(web.StreamResponse):
-    """Tells aiohttp's server that the reply is written already, and whether the connection may carry another request."""
-
-    def __init__(self, *, keep_alive: bool) -> None:
-        super().__init__()
-        self._keeps = keep_alive
-
-    @property
-    def keep_alive(self) -> bool:
-        """Whether the connection stays open."""
-        return self._keeps
-
-    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:  # noqa: ARG002 - aiohttp's signature
-        """Nothing is left to write."""
-        return None
-
-    async def write_eof(self, data: bytes = b"") -> None:
-        """Nothing is left to write."""
-
-
-@dataclass(frozen=True, slots=True)
-class Framing:
-    """How the end of a body is told (RFC 9112, section 6.3).
-
-    `lines` are our field lines; `chunked` says that pieces are chunks, `bodiless` that there is no body at all.
-    """
-
-    lines: bytes
-    chunked: bool
-    keep_alive: bool
-    bodiless: bool
-
-
-def frame(http: web.BaseRequest, reply: Reply) -> Framing:
-    """The framing of a reply to this request."""
-    bodiless = reply.status in _BODILESS or http.method == "HEAD"
-    is_http_1_0 = not http.version.minor
-    chunked = reply.length is None and not bodiless and not is_http_1_0
-    # An HTTP/1.0 client knows the end of a body of unknown length by the end of the connection.
-    keep_alive = http.keep_alive and not reply.close and not (reply.length is None and not bodiless and is_http_1_0)
-    lines = b""
-    if chunked:
-        lines = b"Transfer-Encoding: chunked\r\n"
-    elif reply.length is not None and reply.status not in _BODILESS:
-        lines = b"Content-Length: %d\r\n" % reply.length
-    if not keep_alive:
-        lines += b"Connection: close\r\n"
-    elif is_http_1_0:
-        lines += b"Connection: keep-alive\r\n"
-    return Framing(lines, chunked, keep_alive, bodiless)
-
-
-async def send(http: web.BaseRequest, reply: Reply, patience: float) -> tuple[bool, int]:
-    """Write the reply; whether the connection may stay open, and how many bytes of body were written.
+async def send(http: Incoming, reply: Reply, patience: float, visit: Counted) -> bool:
+    """Write the reply, and count the bytes of its body; whether the connection may stay open.
 
     Raises ConnectionError when the client has gone, or has taken nothing for `patience` seconds or too little for long (see
     Outlet), and BrokenOffError when the body was not whole; the connection is cut then.
     """
-    framing = frame(http, reply)
-    head = b"HTTP/1.1 %d %b%b\r\n" % (reply.status, reply.head, framing.lines)
-    body = reply.body
-    outlet = Outlet(http, patience)
+    body, length = reply.body, reply.length
+    bodiless = reply.status in _BODILESS or http.method == "HEAD"
+    lines, chunked, keep_alive = _framing(http, reply, bodiless=bodiless)
+    head = b"HTTP/1.1 %d %b%b\r\n" % (reply.status, reply.head, lines)
     try:
         if isinstance(body, bytes):
-            body = b"" if framing.bodiless else body
-            await _give_whole(outlet, head, body)
-            return framing.keep_alive, len(body)
-        await outlet.give(head)
-        return framing.keep_alive, await _pass_on(outlet, body, framing)
+            body = b"" if bodiless else body
+            if len(body) < _SMALL:
+                http.write(head + body)  # in one packet, where it fits in one
+                if http.connection.writing_paused:
+                    await Outlet(http, patience).wait()
+                visit.written = len(body)
+            else:
+                await _give_large(Outlet(http, patience), head, body, visit)
+        else:
+            await _pass_on(Outlet(http, patience), head, body, visit, chunked=chunked, bodiless=bodiless)
     except BrokenOffError:
-        cut(http, reset=reply.length is None and not framing.chunked)
+        cut(http, reset=length is None and not chunked)
         raise
     except ConnectionAbortedError:
         cut(http, reset=True)
@@ -105,33 +59,52 @@ async def send(http: web.BaseRequest, reply: Reply, patience: float) -> tuple[bo
     finally:
         if not isinstance(body, bytes):
             body.leave()
+    return keep_alive
 
 
-async def _give_whole(outlet: Outlet, head: bytes, body: bytes) -> None:
-    """Write a reply that is all here."""
-    if len(body) < _SMALL:
-        await outlet.give(head + body)  # in one packet, where it fits in one
+def _framing(http: Incoming, reply: Reply, *, bodiless: bool) -> tuple[bytes, bool, bool]:
+    """How the end of a body is told (RFC 9112, section 6.3): our field lines, whether in chunks, whether the connection stays."""
+    length = reply.length
+    keep_alive = http.keep_alive and not reply.close
+    if http.version.minor:
+        chunked = length is None and not bodiless
+        lines = b"" if keep_alive else b"Connection: close\r\n"
     else:
-        await outlet.give(head)
-        await outlet.give(body)
+        chunked = False
+        # An HTTP/1.0 client knows the end of a body of unknown length by the end of the connection.
+        keep_alive = keep_alive and (length is not None or bodiless)
+        lines = b"Connection: keep-alive\r\n" if keep_alive else b"Connection: close\r\n"
+    if chunked:
+        return b"Transfer-Encoding: chunked\r\n" + lines, chunked, keep_alive
+    if length is not None and reply.status not in _BODILESS:
+        return b"Content-Length: %d\r\n%b" % (length, lines), chunked, keep_alive
+    return lines, chunked, keep_alive
 
 
-async def _pass_on(outlet: Outlet, body: Source, framing: Framing) -> int:
-    """Write a body as it arrives, at the pace of the slower side; how many bytes it had."""
-    written = 0
+async def _give_large(outlet: Outlet, head: bytes, body: bytes, visit: Counted) -> None:
+    """Write a reply that is all here, but may not be taken whole."""
+    await outlet.give(head)
+    for at in range(0, len(body), PIECE):
+        await outlet.give(piece := body[at : at + PIECE])
+        visit.written += len(piece)
+
+
+async def _pass_on(outlet: Outlet, head: bytes, body: Source, visit: Counted, *, chunked: bool, bodiless: bool) -> None:
+    """Write a body as it arrives, at the pace of the slower side."""
+    await outlet.give(head)
     while piece := await body.take():
-        if not framing.bodiless:
-            written += len(piece)
-            await outlet.give(b"%x\r\n%b\r\n" % (len(piece), piece) if framing.chunked else piece)
-    if framing.chunked:
+        if not bodiless:
+            await outlet.give(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
+            visit.written += len(piece)
+    if chunked:
         await outlet.give(b"0\r\n\r\n")
-    return written
 
 
-def cut(http: web.BaseRequest, *, reset: bool) -> None:
+def cut(http: Incoming, *, reset: bool) -> None:
     """End the connection, which is the only way to say that a body is not whole; where its end is the body's, with a reset."""
-    if http.transport is None:
+    transport = http.connection.transport
+    if transport is None:
         return
     if reset:
-        http.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NOTHING_LINGERS)
-    http.transport.abort()
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NOTHING_LINGERS)
+    transport.abort()

@@ -7,19 +7,16 @@ import fcntl
 import sys
 import termios
 from time import monotonic
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from idemproxy.core.policy import KIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aiohttp import web
-    from aiohttp.http_writer import StreamWriter
+    from idemproxy.server.incoming import Incoming
 
-    from idemproxy.server.connection import ServerConnection
-
-_PIECE: Final = 64 * KIB
+PIECE: Final = 64 * KIB
 """How much is written at once: what waits in a transport's buffer is there twice."""
 _LOOKS: Final = 8
 """How often it is looked, within the patience, whether something was taken."""
@@ -44,10 +41,9 @@ def _in_kernel(descriptor: int) -> int:
 class Outlet:
     """A reply on its way out. Only the time in which the client was waited for counts, not that in which the body was."""
 
-    def __init__(self, http: web.BaseRequest, patience: float, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, http: Incoming, patience: float, clock: Callable[[], float] = monotonic) -> None:
         self._http = http
-        self._writer = cast("StreamWriter", http.writer)
-        self._connection = cast("ServerConnection", http.protocol)
+        self._connection = http.connection
         self._patience = patience
         self._clock = clock
         self._given: int | None = None
@@ -61,16 +57,17 @@ class Outlet:
         No silence may last for `patience` seconds; and all waiting together may not last longer than that, and than what was
         taken would take at the least rate. Raises ConnectionAbortedError then, and ConnectionError when the client is gone.
         """
-        for at in range(0, len(data), _PIECE):
-            piece = data[at : at + _PIECE]
-            await self._writer.write(piece, drain=False)
+        for at in range(0, len(data), PIECE):
+            piece = data[at : at + PIECE]
+            self._http.write(piece)
             if self._given is not None:
                 self._given += len(piece)
             if self._connection.writing_paused:
-                await self._wait()
+                await self.wait()
 
-    async def _wait(self) -> None:
-        draining = asyncio.ensure_future(self._writer.drain())
+    async def wait(self) -> None:
+        """Wait for the client, which has too much to take; `give` does so by itself."""
+        draining = asyncio.ensure_future(self._connection.drain())
         began = heard = self._clock()
         self._look()
         try:
@@ -88,7 +85,7 @@ class Outlet:
 
     def _look(self) -> bool:
         """Whether the client has taken something since the last time."""
-        transport = self._http.transport
+        transport = self._connection.transport
         if transport is None:
             return False
         left = untaken(transport)

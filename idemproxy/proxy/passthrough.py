@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from aiohttp import web
 
 from idemproxy.core.forward import request_head
-from idemproxy.core.hop import end_to_end
 from idemproxy.core.message import field_values
 from idemproxy.core.outcome import Unsure
-from idemproxy.core.record import head_bytes
-from idemproxy.core.replay import status_lines
+from idemproxy.core.replay import passed_on, status_lines
 from idemproxy.observe.observation import Outcome
 from idemproxy.proxy.answers import not_sent, outcome_unknown
 from idemproxy.proxy.body import Intake, SlowError, answer_expectation
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from idemproxy.proxy.connection import Connection
     from idemproxy.proxy.inbound import Passing
     from idemproxy.proxy.pool import Pool
-
+    from idemproxy.server.incoming import Incoming
 
 Used = TypeVar("Used")
 
@@ -53,11 +52,9 @@ class Download:
         """The connection is dropped by its owner when the body is not read to its end."""
 
 
-async def pass_through(
-    http: web.BaseRequest, passing: Passing, pool: Pool, use: Callable[[Reply | Tunnel], Awaitable[Used]]
-) -> Used:
+async def pass_through(http: Incoming, passing: Passing, pool: Pool, use: Callable[[Reply | Tunnel], Awaitable[Used]]) -> Used:
     """Forward the request as it comes, and `use` what comes of it. A client that leaves ends it at once."""
-    framing = _framing(http, passing)
+    framing = _framing(http)
     head = request_head(passing.request, passing.route, pool.upstream, framing, upgrade=passing.upgrade)
     try:
         connection = await start_on(pool, passing.request, head)
@@ -66,7 +63,7 @@ async def pass_through(
     upload: asyncio.Task[bool] | None = None
     try:
         connection.relay()
-        connection.expect(offered=passing.upgrade, interim=_interim(http))
+        connection.expect(offered=passing.upgrade, interim=partial(_pass_on, http) if http.version.minor else None)
         if http.body_exists:
             connection.upload(under_way=True)
             patience = pool.upstream.timeouts.idle
@@ -98,32 +95,26 @@ async def _reply(passing: Passing, connection: Connection) -> Reply:
         chosen = [b"Upgrade: %b\r\n" % value for value in field_values(head.fields, b"upgrade")]
         lines = b"".join((lines, b"Connection: Upgrade\r\n", *chosen))
     length = len(body) if isinstance(body, bytes) and passing.request.method != "HEAD" else head.length
-    return Reply(head.status, head_bytes(head.reason, end_to_end(head.fields)) + lines, passing.outcome, body, length)
+    return Reply(head.status, passed_on(head.reason, head.fields) + lines, passing.outcome, body, length)
 
 
-def _interim(http: web.BaseRequest) -> Callable[[AnswerHead], None] | None:
-    """Passes interim answers on as they come, to a client that can tell them from the final one (RFC 9110, section 15.2)."""
-    if not http.version.minor:
-        return None
-
-    def pass_on(head: AnswerHead) -> None:
-        if http.transport is not None and not http.transport.is_closing():
-            fields = head_bytes(head.reason, end_to_end(head.fields))
-            http.transport.write(b"HTTP/1.1 %d %b\r\n" % (head.status, fields))
-
-    return pass_on
+def _pass_on(http: Incoming, head: AnswerHead) -> None:
+    """An interim answer, to a client that can tell it from the final one, as those of HTTP/1.1 can (RFC 9110, section 15.2)."""
+    transport = http.connection.transport
+    if transport is not None and not transport.is_closing():
+        transport.write(b"HTTP/1.1 %d %b\r\n" % (head.status, passed_on(head.reason, head.fields)))
 
 
 _CHUNKED = b"Transfer-Encoding: chunked"
 
 
-def _framing(http: web.BaseRequest, passing: Passing) -> bytes | None:
-    if field_values(passing.request.fields, b"transfer-encoding"):
+def _framing(http: Incoming) -> bytes | None:
+    if http.message.chunked:
         return _CHUNKED
     return None if http.content_length is None else b"Content-Length: %d" % http.content_length
 
 
-async def _upload(http: web.BaseRequest, passing: Passing, connection: Connection, patience: float, *, chunked: bool) -> bool:
+async def _upload(http: Incoming, passing: Passing, connection: Connection, patience: float, *, chunked: bool) -> bool:
     """Pass the client's body on at the upstream's pace; whether it was whole. One that breaks off breaks the attempt off too."""
     try:
         await answer_expectation(http, passing.request)

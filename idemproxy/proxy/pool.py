@@ -41,9 +41,20 @@ class Pool:
         self._queue: deque[asyncio.Future[None]] = deque()
         self._sweep: asyncio.TimerHandle | None = None
 
+    def take_idle(self) -> Connection | None:
+        """As `acquire`, where no connection need be made or waited for."""
+        oldest = self._loop.time() - self.upstream.pool_idle
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.idle_since > oldest and connection.usable:
+                return connection
+            connection.abort()
+            self._give_place()
+        return None
+
     async def acquire(self) -> Connection:
         """A connection on which nothing has been written for this request. Raises NotSentError."""
-        connection = self._take_idle()
+        connection = self.take_idle()
         if connection is not None:
             return connection
         try:
@@ -65,7 +76,8 @@ class Pool:
             self._idle.append(connection)
             if self._sweep is None:
                 self._sweep = self._loop.call_later(self.upstream.pool_idle, self._close_idle)
-            self._wake_one()
+            if self._queue:
+                self._wake_one()
         else:
             connection.abort()
             self._give_place()
@@ -78,16 +90,6 @@ class Pool:
             connection.abort()
         self._open -= len(self._idle)
         self._idle.clear()
-
-    def _take_idle(self) -> Connection | None:
-        oldest = self._loop.time() - self.upstream.pool_idle
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.idle_since > oldest and connection.usable:
-                return connection
-            connection.abort()
-            self._give_place()
-        return None
 
     async def _take_place(self) -> None:
         """Count one more connection, waiting, in turn, while all are in use."""
@@ -103,7 +105,7 @@ class Pool:
         self._open += 1
 
     async def _take_idle_or_connect(self) -> Connection:
-        connection = self._take_idle()
+        connection = self.take_idle()
         if connection is not None:
             self._give_place()  # it has a place of its own already
             return connection

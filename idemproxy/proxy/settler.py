@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, assert_never
 
 from idemproxy.core.outcome import Settlement
@@ -20,6 +21,9 @@ from idemproxy.store.base import GivenBackError, LostRecordsError, StoreError, S
 from idemproxy.store.spool import Entry
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from typing import Any
+
     from idemproxy.core.record import Identity
     from idemproxy.core.transition import Ask, Ending, Hold
     from idemproxy.observe.metrics import Metrics
@@ -29,6 +33,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 1.0
+_SETTLEMENTS: Final = MappingProxyType(
+    {Completion: Settlement.COMPLETE, Doubt: Settlement.MARK_UNKNOWN, Release: Settlement.RELEASE}
+)
 _BATCH: Final = 64
 _MAX_UNCERTAIN: Final = 10_000
 _MAX_UNKEPT: Final = 1_000
@@ -53,7 +60,8 @@ class Settler:
     async def settle(self, identity: Identity, hold: Hold, ending: Ending) -> Settled | None:
         """Write an ending; None when the store has not taken it. Never raises for what a store can do."""
         try:
-            settled = await self._write(identity, hold, ending)
+            settled = await self._written(identity, hold, ending)
+            self._metrics.settled(_SETTLEMENTS[type(ending)], settled)
             waits = settled is Settled.STALE and await self._may_come_back(identity, ending)
         except StoreUnavailableError as exc:
             _log.error("the store did not take an ending: %s", exc)
@@ -83,17 +91,21 @@ class Settler:
         with contextlib.suppress(asyncio.CancelledError):
             await self._catching_up
 
-    async def _write(self, identity: Identity, hold: Hold, ending: Ending) -> Settled:
+    def _written(self, identity: Identity, hold: Hold, ending: Ending) -> Coroutine[Any, Any, Settled]:
+        """The store's own coroutine: one frame fewer for each request."""
         match ending:
             case Completion():
-                settlement, settled = Settlement.COMPLETE, await self._store.complete(identity, hold, ending)
+                return self._store.complete(identity, hold, ending)
             case Doubt():
-                settlement, settled = Settlement.MARK_UNKNOWN, await self._store.mark_unknown(identity, hold, ending)
+                return self._store.mark_unknown(identity, hold, ending)
             case Release():
-                settlement, settled = Settlement.RELEASE, await self._store.release(identity, hold)
+                return self._store.release(identity, hold)
             case _:
                 assert_never(ending)
-        self._metrics.settled(settlement.value, settled)
+
+    async def _write(self, identity: Identity, hold: Hold, ending: Ending) -> Settled:
+        settled = await self._written(identity, hold, ending)
+        self._metrics.settled(_SETTLEMENTS[type(ending)], settled)
         return settled
 
     async def _keep(self, entry: Entry) -> None:

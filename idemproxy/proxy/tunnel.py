@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from idemproxy.proxy.connection import UnsureError
 from idemproxy.proxy.outbound import cut
@@ -11,11 +11,11 @@ from idemproxy.proxy.outbound import cut
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from aiohttp import StreamReader, web
+    from aiohttp import StreamReader
 
     from idemproxy.proxy.connection import Connection
     from idemproxy.proxy.reply import Reply
-    from idemproxy.server.connection import ServerConnection
+    from idemproxy.server.incoming import Incoming
 
 
 class Tunnel:
@@ -25,7 +25,7 @@ class Tunnel:
     With TLS on either side, and when one of them is lost, both ways end at once. There are no limits of time.
     """
 
-    def __init__(self, http: web.BaseRequest, connection: Connection, reply: Reply) -> None:
+    def __init__(self, http: Incoming, connection: Connection, reply: Reply) -> None:
         self.reply = reply
         self.to_client = 0
         self.to_upstream = 0
@@ -38,8 +38,8 @@ class Tunnel:
     async def carry(self) -> None:
         """Tell the client, and pass on what either side says until it is over. Raises ConnectionError when the client is gone."""
         self._connection.tunnel()
-        await self._http.writer.write(b"HTTP/1.1 %d %b\r\n" % (self.reply.status, self.reply.head))
-        inlet = cast("ServerConnection", self._http.protocol).divert()
+        self._http.write(b"HTTP/1.1 %d %b\r\n" % (self.reply.status, self.reply.head))
+        inlet = self._http.connection.divert()
         ways = [asyncio.create_task(self._run(way)) for way in (self._up(inlet), self._down())]
         try:
             await self._over.wait()
@@ -78,8 +78,9 @@ class Tunnel:
         http = self._http
         while piece := await self._connection.read():
             self.to_client += len(piece)
-            await http.writer.write(piece)
-        transport = http.transport
+            http.write(piece)
+            await http.connection.drain()
+        transport = http.connection.transport
         if transport is None or transport.is_closing() or not transport.can_write_eof() or self._connection.lost:
             return False
         transport.write_eof()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import TYPE_CHECKING, Final
 
 from idemproxy.core.forward import request_head, whole_body_framing
-from idemproxy.core.hop import end_to_end
 from idemproxy.core.message import Answer, field_values
 from idemproxy.core.outcome import Answered, AttemptResult, NeverSent, Unsure
 from idemproxy.core.policy import KIB
-from idemproxy.proxy.answer_reader import AnswerHead
+from idemproxy.core.replay import passed_on
 from idemproxy.proxy.connection import UnsureError
 from idemproxy.proxy.pool import NotSentError
 from idemproxy.proxy.reply import Relay
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from idemproxy.core.message import Request
     from idemproxy.core.policy import Route
+    from idemproxy.proxy.answer_reader import AnswerHead
     from idemproxy.proxy.connection import Connection
     from idemproxy.proxy.lease import Lease
     from idemproxy.proxy.pool import Pool
@@ -30,17 +31,21 @@ else:
 PIECE: Final = 64 * KIB
 """How much of a request is given to the operating system at a time: what is given cannot be taken back."""
 
+_EVENTS: Final = re.compile(rb"text/event-stream", re.IGNORECASE)
+
 
 @dataclass(frozen=True, slots=True)
 class Attempted:
     """What one attempt came to.
 
-    `answer` is there when the result is `answered`. `relay` is there when the answer was passed on as it came: it waits for its
-    end, and the answer's body is then what was read until it was longer than can be kept.
+    `answer` is there when the result is `answered`, and `head` is its head as it is passed on (core.replay). `relay` is there
+    when the answer was passed on as it came: it waits for its end, and the answer's body is then what was read until it was
+    longer than can be kept.
     """
 
     result: AttemptResult
     answer: Answer | None = None
+    head: bytes = b""
     relay: Relay | None = None
 
 
@@ -58,12 +63,14 @@ async def attempt(
     raises for what an upstream or a network can do.
     """
     relay: Relay | None = None
-    first, rest = _parts(request_head(request, route, pool.upstream, whole_body_framing(request), key), request.body)
+    first, rest = request_head(request, route, pool.upstream, whole_body_framing(request), key) + request.body[:PIECE], None
+    if len(request.body) > PIECE:
+        rest = memoryview(request.body)[PIECE:]
     try:
         connection = await start_on(pool, request, first, lease)
     except NotSentError as exc:
         return Attempted(exc.outcome)
-    sending = asyncio.create_task(_send_rest(connection, rest, lease)) if rest else None
+    sending = None if rest is None else asyncio.create_task(_send_rest(connection, rest, lease))
     try:
         head = await connection.head()
         limit = route.policy.max_stored_body
@@ -79,17 +86,13 @@ async def attempt(
             sending.cancel()
             connection.abort()  # kept, it would give the next request to the upstream as the rest of this body
         pool.give_back(connection)
-    return Attempted(judged(head), Answer(head.status, head.reason, end_to_end(head.fields), body), relay)
+    answer = Answer(head.status, head.reason, head.fields, body)
+    return Attempted(judged(head), answer, passed_on(head.reason, head.fields), relay)
 
 
 def judged(head: AnswerHead) -> Answered:
     """What an answer with this head proves, once it is whole."""
-    return Answered(head.status, has_retry_after=bool(field_values(head.fields, b"retry-after")))
-
-
-def _parts(head: bytes, body: bytes) -> tuple[bytes, memoryview]:
-    """What is written at once, and what of a large body follows when that has gone out."""
-    return head + body[:PIECE], memoryview(body)[PIECE:]
+    return Answered(head.status, has_retry_after=b"retry-after" in head.fields.shape.places)
 
 
 async def _send_rest(connection: Connection, rest: memoryview, lease: Lease) -> None:
@@ -113,8 +116,8 @@ async def start_on(pool: Pool, request: Request, data: bytes, lease: Lease | Non
     that is still its first and only time. Between the look at the lease and the first byte nothing else can run.
     """
     while True:
-        connection = await pool.acquire()
-        connection.begin(request, pool.upstream.timeouts)
+        connection = pool.take_idle() or await pool.acquire()
+        connection.begin(request)
         if lease is not None and lease.is_over():
             pool.give_back(connection)
             raise NotSentError(NeverSent("the claim's lease was over before the first byte was due", "proxy_internal_error", 503))
@@ -142,5 +145,4 @@ async def _relay(connection: Connection, relay: Relay, limit: int) -> bytes:
 
 def _streams(head: AnswerHead, limit: int) -> bool:
     """Whether an answer is to be passed on as it comes: an event stream, or one that is too long to be stored."""
-    types = field_values(head.fields, b"content-type")
-    return (head.length or 0) > limit or any(value.lower().startswith(b"text/event-stream") for value in types)
+    return (head.length or 0) > limit or any(map(_EVENTS.match, field_values(head.fields, b"content-type")))

@@ -31,8 +31,9 @@ class LocalWakes:
 
     def wake(self, identity: Identity) -> None:
         """Let everyone who watches `identity` look again; nothing happens when nobody does."""
-        for wake in self._waiting.get(identity, ()):
-            wake.settled.set()
+        if self._waiting:  # seldom: to look one up costs more than all the rest
+            for wake in self._waiting.get(identity, ()):
+                wake.settled.set()
 
 
 class _LocalWake:

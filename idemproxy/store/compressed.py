@@ -9,10 +9,10 @@ An answer that cannot be decompressed, since it is damaged, is handed on as it l
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from zstandard import ZstdCompressor, ZstdDecompressor, ZstdError, frame_content_size
 
@@ -21,6 +21,8 @@ from idemproxy.core.transition import Act, Acted, Ask, Completion, Doubt, Found,
 from idemproxy.store.base import Page, Store, Wake
 from idemproxy.store.base_finding import Finding
 from idemproxy.store.base_journal import Journals
+
+Kept = TypeVar("Kept", Completion, Doubt)
 
 _LEVEL: Final = 3
 _LEAST: Final = 1024
@@ -44,15 +46,15 @@ class Packer:
         self._decompressor = ZstdDecompressor()
 
     def packed(self, answer: bytes) -> bytes:
-        """What is stored for an answer. One that begins like a compressed one is compressed, so that each opens to itself."""
-        if len(answer) < _LEAST and not answer.startswith(COMPRESSED):
+        """What is stored for an answer: see `_stays`."""
+        if _stays(answer):
             return answer
         frame = self._compressor.compress(answer)
         return COMPRESSED + frame if len(frame) < len(answer) * _WORTH or answer.startswith(COMPRESSED) else answer
 
     def opened(self, stored: bytes) -> bytes:
         """The answer for what is stored, which is handed on as it lies where it is damaged."""
-        if not stored.startswith(COMPRESSED):
+        if not _is_compressed(stored):
             return stored
         try:
             return self._decompressor.decompress(memoryview(stored)[1:], allow_extra_data=False)
@@ -80,34 +82,34 @@ class CompressedStore:
     async def claim(self, identity: Identity, ask: Ask, *, watched: bool = False) -> Granted | Found:
         """As the inner store."""
         result = await self._inner.claim(identity, ask, watched=watched)
-        match result:
-            case Found(Record(answer=bytes(stored)) as record) if stored.startswith(COMPRESSED):
-                return Found(replace(record, answer=await self._opened(stored)))
-            case _:
-                return result
-
-    async def complete(self, identity: Identity, hold: Hold, completion: Completion) -> Settled:
-        """As the inner store."""
-        return await self._inner.complete(identity, hold, replace(completion, answer=await self._packed(completion.answer)))
-
-    async def mark_unknown(self, identity: Identity, hold: Hold, doubt: Doubt) -> Settled:
-        """As the inner store."""
-        return await self._inner.mark_unknown(identity, hold, replace(doubt, answer=await self._packed(doubt.answer)))
+        if isinstance(result, Found) and _is_compressed(result.record.answer):
+            return Found(await self._opened(result.record))
+        return result
 
     async def read(self, identity: Identity) -> Record | None:
         """As the inner store."""
         record = await self._inner.read(identity)
-        if record is None or record.answer is None:
-            return record
-        return replace(record, answer=await self._opened(record.answer))
+        return await self._opened(record) if record is not None and _is_compressed(record.answer) else record
+
+    # What has no answer in it, or one that stays as it is, is the inner store's own coroutine.
+
+    def complete(self, identity: Identity, hold: Hold, completion: Completion) -> Coroutine[Any, Any, Settled]:
+        """As the inner store."""
+        if _stays(completion.answer):
+            return self._inner.complete(identity, hold, completion)
+        return self._settled(self._inner.complete, identity, hold, completion)
+
+    def mark_unknown(self, identity: Identity, hold: Hold, doubt: Doubt) -> Coroutine[Any, Any, Settled]:
+        """As the inner store."""
+        if _stays(doubt.answer):
+            return self._inner.mark_unknown(identity, hold, doubt)
+        return self._settled(self._inner.mark_unknown, identity, hold, doubt)
 
     async def resolve(self, identity: Identity, fence: int, resolution: Completion | None, who: str, why: str) -> Acted:
         """As the inner store."""
         if resolution is not None:
-            resolution = replace(resolution, answer=await self._packed(resolution.answer))
+            resolution = await self._packed(resolution)
         return await self._inner.resolve(identity, fence, resolution, who, why)
-
-    # What has no answer in it is the inner store's own coroutine.
 
     def start(self) -> Coroutine[Any, Any, None]:
         """As the inner store."""
@@ -149,20 +151,39 @@ class CompressedStore:
         """As the inner store."""
         return self._inner.watch(identity)
 
-    async def _packed(self, answer: bytes | None) -> bytes | None:
-        if answer is None or len(answer) <= _LONG:
-            return None if answer is None else self._packer.packed(answer)
-        return await asyncio.to_thread(Packer().packed, answer)
+    async def _settled(
+        self, settle: Callable[[Identity, Hold, Kept], Coroutine[Any, Any, Settled]], identity: Identity, hold: Hold, kept: Kept
+    ) -> Settled:
+        return await settle(identity, hold, await self._packed(kept))
 
-    async def _opened(self, stored: bytes) -> bytes:
-        if _opens_to(stored) > _LONG_TO_OPEN:
-            return await asyncio.to_thread(Packer().opened, stored)
-        return self._packer.opened(stored)
+    async def _packed(self, kept: Kept) -> Kept:
+        """With the answer as it is stored."""
+        answer = kept.answer
+        if answer is None or _stays(answer):
+            return kept
+        packed = await asyncio.to_thread(Packer().packed, answer) if len(answer) > _LONG else self._packer.packed(answer)
+        return replace(kept, answer=packed)
+
+    async def _opened(self, record: Record) -> Record:
+        """With the answer as it was given."""
+        stored = record.answer or b""
+        is_long = _opens_to(stored) > _LONG_TO_OPEN
+        opened = await asyncio.to_thread(Packer().opened, stored) if is_long else self._packer.opened(stored)
+        return replace(record, answer=opened)
+
+
+def _stays(answer: bytes | None) -> bool:
+    """Whether it is stored as it is, untried. What begins like a compressed one is compressed, so that each opens to itself."""
+    return answer is None or (len(answer) < _LEAST and not answer.startswith(COMPRESSED))
+
+
+def _is_compressed(stored: bytes | None) -> bool:
+    return stored is not None and stored.startswith(COMPRESSED)
 
 
 def _opens_to(stored: bytes) -> int:
     """How many bytes, as its frame's head says; 0 where there is none."""
     try:
-        return frame_content_size(stored[1 : 1 + _FRAME_HEAD]) if stored.startswith(COMPRESSED) else 0
+        return frame_content_size(stored[1 : 1 + _FRAME_HEAD])
     except ZstdError:
         return 0

@@ -9,9 +9,9 @@ Redis 6.2 and newer, and Valkey. What the server has acknowledged is as durable 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import AbstractContextManager, suppress
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from idemproxy.core.record import Identity, Phase, Record
 from idemproxy.core.transition import Act, Acted, Ask, Completion, Doubt, Found, Granted, Hold, Settled, Verb
@@ -22,9 +22,8 @@ from idemproxy.store.redis_cluster import ClusterLink
 from idemproxy.store.redis_durability import AS_CONFIGURED, Durability
 from idemproxy.store.redis_endpoint import USUAL_TLS, Endpoint, TlsFiles
 from idemproxy.store.redis_fault import UnconfirmedError
-from idemproxy.store.redis_form import Keys, Told
+from idemproxy.store.redis_form import Keys
 from idemproxy.store.redis_journal import RedisJournals
-from idemproxy.store.redis_lane import Reply
 from idemproxy.store.redis_link import Link, together
 from idemproxy.store.redis_script import (
     CLAIM,
@@ -35,6 +34,7 @@ from idemproxy.store.redis_script import (
     RELEASE,
     RENEW,
     RESOLVE,
+    Part,
     Script,
     packed,
 )
@@ -125,77 +125,56 @@ class RedisStore:
         """As base.Store.claim."""
         if watched:
             await self._wakes.ready()
-        try:
-            reply = await self._claimed(identity, ask, watched=watched)
-        except UnconfirmedError as error:
-            if ask.reclaim is None and await self._gave_back(identity, ask, error):
-                raise GivenBackError(str(error)) from error
-            raise
-        match reply:
-            case [b"granted", int(fence), int(claimed_at), *_]:
-                # Also when the claim was asked again: the owner's nonce was drawn for this ask alone.
-                return Granted(Hold(fence, ask.owner, ask.fingerprint, ask.route, claimed_at))
-            case _:
-                return Found(_record(reply))
-
-    async def _claimed(self, identity: Identity, ask: Ask, *, watched: bool) -> Reply:
-        """The reply of the script; asked once more where the records were lost, and that is accepted. Raises LostRecordsError."""
-        bucket = self._keys.bucket(identity)
+        bucket, *keys = self._keys.place(identity)
+        reclaim = b"" if ask.reclaim is None else ask.reclaim
+        asked = (ask.fingerprint, ask.owner, ask.route, ask.lease, reclaim, b"1" if watched else b"")
         while True:
             witness, seen, offered = self._witnesses.of(bucket)
-            reply = await self._link.run(
-                CLAIM,
-                *self._keys.of(identity),
-                witness,
-                self._channel,
-                ask.fingerprint.encode(),
-                ask.owner.encode(),
-                ask.route.encode(),
-                b"%d" % ask.lease,
-                redis_form.number(ask.reclaim),
-                b"1" if watched else b"",
-                seen,
-                offered,
-            )
+            try:
+                reply = await self._link.run(CLAIM, *keys, witness, self._channel, *asked, seen, offered)
+            except UnconfirmedError as error:
+                if ask.reclaim is None and await self._gave_back(identity, ask, error):
+                    raise GivenBackError(str(error)) from error
+                raise
             match reply:
+                case [b"granted", int(fence), int(claimed_at), *generation]:
+                    if generation and not seen:
+                        self._witnesses.saw(bucket, generation[0])  # type: ignore[arg-type]  # bytes, as the script says
+                    # Also when the claim was asked again: the owner's nonce was drawn for this ask alone.
+                    return Granted(Hold(fence, ask.owner, ask.fingerprint, ask.route, claimed_at))
                 case [b"lost"]:
-                    await self._witnesses.lost(bucket, seen)
-                case [b"granted", _, _, bytes(generation)]:
-                    self._witnesses.saw(bucket, generation)
-                    return reply
+                    await self._witnesses.lost(bucket, seen)  # which returns where that is accepted: then it is asked once more
                 case _:
-                    return reply
+                    return Found(redis_form.record(reply))
 
     async def _gave_back(self, identity: Identity, ask: Ask, error: UnconfirmedError) -> bool:
         """Whether a claim that was granted, and not confirmed, is free again: nothing is sent under it."""
         match error.written:
             case [_, int(fence), *_]:
                 with suppress(StoreUnavailableError):
-                    return await self._settle(RELEASE, identity, b"%d" % fence, ask.owner.encode()) is not Settled.STALE
+                    return await self._settle(RELEASE, identity, fence, ask.owner) is not Settled.STALE
         return False
 
     async def renew(self, holds: Sequence[tuple[Identity, Hold]], lease: int) -> Sequence[bool]:
         """As base.Store.renew; one script for each record, since each has a slot of its own, all in one write."""
-        length = b"%d" % lease
         replies = await together(
-            self._link.run(RENEW, self._keys.of(identity)[0], b"%d" % hold.fence, hold.owner.encode(), length)
-            for identity, hold in holds
+            self._link.run(RENEW, self._keys.of(identity)[0], hold.fence, hold.owner, lease) for identity, hold in holds
         )
         return [reply == b"renewed" for reply in replies]
 
-    async def complete(self, identity: Identity, hold: Hold, completion: Completion) -> Settled:
+    def complete(self, identity: Identity, hold: Hold, completion: Completion) -> Coroutine[Any, Any, Settled]:
         """As base.Store.complete."""
-        return await self._settle(COMPLETE, identity, *redis_form.holding(hold), *redis_form.fulfilling(completion))
+        return self._settle(COMPLETE, identity, *redis_form.holding(hold), *redis_form.fulfilling(completion))
 
-    async def release(self, identity: Identity, hold: Hold) -> Settled:
+    def release(self, identity: Identity, hold: Hold) -> Coroutine[Any, Any, Settled]:
         """As base.Store.release."""
-        return await self._settle(RELEASE, identity, b"%d" % hold.fence, hold.owner.encode())
+        return self._settle(RELEASE, identity, hold.fence, hold.owner)
 
-    async def mark_unknown(self, identity: Identity, hold: Hold, doubt: Doubt) -> Settled:
+    def mark_unknown(self, identity: Identity, hold: Hold, doubt: Doubt) -> Coroutine[Any, Any, Settled]:
         """As base.Store.mark_unknown."""
         known = (redis_form.number(doubt.since), redis_form.number(doubt.status), *redis_form.kept(doubt.answer))
-        back = (b"", b"") if doubt.back_to is None else (b"%d" % doubt.back_to[0], doubt.back_to[1].encode())
-        return await self._settle(MARK_UNKNOWN, identity, *redis_form.holding(hold), *known, *back)
+        back = (b"", b"") if doubt.back_to is None else doubt.back_to
+        return self._settle(MARK_UNKNOWN, identity, *redis_form.holding(hold), *known, *back)
 
     async def read(self, identity: Identity) -> Record | None:
         """As base.Store.read."""
@@ -203,7 +182,7 @@ class RedisStore:
         if reply is None:
             await self._witnesses.vouch(self._keys.bucket(identity))
             return None
-        return _record(reply)
+        return redis_form.record(reply)
 
     async def list(self, phase: Phase | None, limit: int, cursor: str) -> Page:
         """As base.Store.list, by the server's SCAN, whose cursor is ours. Raises ValueError for a cursor that is none.
@@ -219,7 +198,9 @@ class RedisStore:
             if identities or not following:
                 break
         told = await together(self._link.run(READ, *self._keys.of(identity), b"") for identity in identities)
-        listed = [(identity, _record(each)) for identity, each in zip(identities, told, strict=True) if each is not None]
+        listed = [
+            (identity, redis_form.record(each)) for identity, each in zip(identities, told, strict=True) if each is not None
+        ]
         return Page(
             records=[(identity, record) for identity, record in listed if phase in (None, record.phase)],
             cursor=str(following or ""),
@@ -228,9 +209,9 @@ class RedisStore:
     async def resolve(self, identity: Identity, fence: int, resolution: Completion | None, who: str, why: str) -> Acted:
         """As base.Store.resolve."""
         if resolution is None:
-            return await self._act(RESOLVE, identity, fence, who, why, Verb.RESOLVE_NOT_EXECUTED.value.encode(), *[b""] * 6)
+            return await self._act(RESOLVE, identity, fence, who, why, Verb.RESOLVE_NOT_EXECUTED.value, *[b""] * 6)
         completed = redis_form.fulfilling(resolution)
-        return await self._act(RESOLVE, identity, fence, who, why, Verb.RESOLVE_COMPLETED.value.encode(), *completed)
+        return await self._act(RESOLVE, identity, fence, who, why, Verb.RESOLVE_COMPLETED.value, *completed)
 
     async def forget(self, identity: Identity, fence: int, who: str, why: str) -> Acted:
         """As base.Store.forget."""
@@ -246,23 +227,19 @@ class RedisStore:
         """As base.Store.watch."""
         return self._wakes.watch(identity)
 
-    async def _settle(self, script: Script, identity: Identity, *arguments: bytes) -> Settled:
+    async def _settle(self, script: Script, identity: Identity, *arguments: Part) -> Settled:
         """Run a script that settles, then wake those who wait here; it told the other processes itself."""
-        reply = await self._link.run(script, *self._keys.of(identity), self._channel, *arguments)
-        settled = _SETTLED[cast("bytes", reply)]
+        _, record, answer = self._keys.place(identity)
+        reply = await self._link.run(script, record, answer, self._channel, *arguments)
+        settled = _SETTLED[reply]  # type: ignore[index]  # bytes, as the scripts say
         if settled is not Settled.STALE:
             self._wakes.wake(identity)
         return settled
 
-    async def _act(self, script: Script, identity: Identity, fence: int, who: str, why: str, *arguments: bytes) -> Acted:
+    async def _act(self, script: Script, identity: Identity, fence: int, who: str, why: str, *arguments: Part) -> Acted:
         """Run the script of a person's act, then wake those who wait here; it told the other processes itself."""
         keys = (*self._keys.of(identity), self._keys.audit(identity))
-        given = (b"%d" % fence, who.encode(), why.encode(), b"%d" % AUDIT_KEPT)
-        acted = _ACTED[cast("bytes", await self._link.run(script, *keys, self._channel, *given, *arguments))]
+        acted = _ACTED[cast("bytes", await self._link.run(script, *keys, self._channel, fence, who, why, AUDIT_KEPT, *arguments))]
         if acted is Acted.DONE:
             self._wakes.wake(identity)
         return acted
-
-
-def _record(told: Reply) -> Record:
-    return redis_form.record(cast("Told", told))

@@ -12,12 +12,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from redis.exceptions import RedisError
-
 from idemproxy.store.base_finding import Finding, Level
 from idemproxy.store.base_host import host_clock
 from idemproxy.store.redis_durability import Durability
-from idemproxy.store.redis_fault import is_withheld, unavailable
+from idemproxy.store.redis_fault import RefusedError, is_withheld
 from idemproxy.store.redis_lane import Reply
 from idemproxy.store.redis_script import packed
 
@@ -46,7 +44,7 @@ class Asks(Protocol):
         """Seconds that a command may take."""
 
     async def told(self, command: bytes, until: float) -> Reply:
-        """The reply to a packed command. Raises StoreUnavailableError, and RedisError for what the server refuses."""
+        """The reply to a packed command. Raises StoreUnavailableError, of it RefusedError for what the server refuses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +84,10 @@ async def _asked(link: Asks, until: float, *command: bytes) -> Reply:
     """The reply to one of the questions, None where the server, or its provider, does not let us ask it."""
     try:
         return await link.told(packed(*command), until)
-    except RedisError as error:
-        if is_withheld(error):
+    except RefusedError as refused:
+        if is_withheld(refused.error):
             return None
-        raise unavailable(link.address, error) from error
+        raise
 
 
 def _value(told: Reply) -> str | None:

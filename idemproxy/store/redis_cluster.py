@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Sequence
-from typing import Final, TypeAlias, cast
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final, TypeAlias, cast
 
 from redis.asyncio.connection import AbstractConnection
 from redis.crc import key_slot
@@ -20,10 +20,10 @@ from redis.exceptions import AskError, ClusterDownError, MasterDownError, MovedE
 from idemproxy.store.base import StoreUnavailableError, StoreUncertainError
 from idemproxy.store.redis_durability import Durability
 from idemproxy.store.redis_endpoint import Endpoint, drop
-from idemproxy.store.redis_fault import UnconfirmedError, unavailable
+from idemproxy.store.redis_fault import RefusedError, UnconfirmedError, unavailable
 from idemproxy.store.redis_lane import Reply
 from idemproxy.store.redis_link import Link
-from idemproxy.store.redis_script import Script, packed
+from idemproxy.store.redis_script import Part, Script, packed
 from idemproxy.store.redis_url import Address
 
 _SLOTS: Final = packed(b"CLUSTER", b"SLOTS")
@@ -69,9 +69,9 @@ class ClusterLink:
         """Know the cluster's map, by the loop's time `until`. Raises StoreUnavailableError."""
         await self._look(until)
 
-    async def run(self, script: Script, *parts: bytes) -> Reply:
+    def run(self, script: Script, key: bytes, *parts: Part) -> Coroutine[Any, Any, Reply]:
         """Run a script with its keys and arguments. Raises StoreUnavailableError."""
-        return await self.ask(script.call(*parts), parts[0], script)
+        return self.ask(script.call(key, *parts), key, script)
 
     async def ask(self, command: bytes, key: bytes, script: Script | None = None) -> Reply:
         """The reply to a packed command about a key. Raises StoreUnavailableError."""
@@ -103,18 +103,20 @@ class ClusterLink:
             return await self._link(address).told(command, until, script, asking=asking)
         except UnconfirmedError:
             raise
+        except RefusedError as refused:
+            error = refused.error
+            failure = unavailable(self._endpoint.address, error)
+            match error:
+                case MovedError() | ClusterDownError() | MasterDownError() | TryAgainError():
+                    raise _AgainError(failure) from error
+                case AskError():  # a MovedError is one, too, to redis-py
+                    raise _AgainError(failure, self._sent_to(error, address)) from error
+                case _:
+                    raise failure from error
         except StoreUnavailableError as error:
             if isinstance(error, StoreUncertainError) and script is not None and not script.repeatable:
                 raise
             raise _AgainError(error) from error
-        except MovedError as error:
-            raise _AgainError(unavailable(self._endpoint.address, error)) from error
-        except AskError as error:
-            raise _AgainError(unavailable(self._endpoint.address, error), self._sent_to(error, address)) from error
-        except (ClusterDownError, MasterDownError, TryAgainError) as error:
-            raise _AgainError(unavailable(self._endpoint.address, error)) from error
-        except RedisError as error:
-            raise unavailable(self._endpoint.address, error) from error
 
     async def spread(self, keys: Sequence[bytes]) -> Sequence[int]:
         """The places, in `keys`, of one key for each node that takes writes; a node that has none of them is left out.

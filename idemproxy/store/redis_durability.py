@@ -44,10 +44,10 @@ class Durability:
 
     def command(self, seconds: float) -> bytes:
         """Asks how many hold what was written so far, as soon as enough do, or when so much time is over."""
-        milliseconds = b"%d" % max(1, round(seconds * 1000))
+        milliseconds = max(1, round(seconds * 1000))
         if self.aof:
-            return packed(b"WAITAOF", b"1", b"%d" % self.replicas, milliseconds)
-        return packed(b"WAIT", b"%d" % self.replicas, milliseconds)
+            return packed(b"WAITAOF", 1, self.replicas, milliseconds)
+        return packed(b"WAIT", self.replicas, milliseconds)
 
     def lacks(self, reply: Reply) -> str | None:
         """What is missing by the reply to `command`; None when the writes count."""

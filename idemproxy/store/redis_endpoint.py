@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, cast
 
+from hiredis import Reader
 from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection
 from redis.asyncio.sentinel import MasterNotFoundError
-from redis.exceptions import RedisError
+from redis.exceptions import InvalidResponse, RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from idemproxy.store.redis_script import packed
@@ -49,27 +50,45 @@ class TlsFiles:
 USUAL_TLS: Final = TlsFiles()
 
 
-class _Abrupt(AbstractConnection):
-    """A connection that goes at once when it is not to be waited for, as redis-py wants it when a command is cancelled, or fails.
+NO_REPLY: Final = object()
+"""What the reader of a connection gives when no whole reply is left."""
 
-    redis-py closes it politely: then what was not sent yet, or the good-bye of TLS, keeps the socket open while the server hangs.
-    """
+
+class ServerConnection(AbstractConnection):
+    """A connection of redis-py: it goes at once when it is not to be waited for, and its bytes may be read by another."""
 
     async def disconnect(self, nowait: bool = False, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401, FBT001, FBT002
+        """As redis-py wants it when a command is cancelled, or fails.
+
+        redis-py closes it politely: then what was not sent yet, or the good-bye of TLS, keeps the socket open while the server
+        hangs.
+        """
         if nowait and self._writer is not None:
             self._writer.transport.abort()
         await super().disconnect(nowait, *args, **kwargs)
 
+    def hand_over(self, protocol: asyncio.Protocol) -> tuple[asyncio.Transport, Reader]:
+        """Let `protocol` have what comes from now on, and the end; what it writes with, and a reader for what it is given.
 
-class _Plain(_Abrupt, Connection):
+        The reader makes exceptions of redis-py of what the server refuses, and raises InvalidResponse for what is no reply.
+        """
+        reader, writer = cast("asyncio.StreamReader", self._reader), cast("asyncio.StreamWriter", self._writer)
+        transport = cast("asyncio.Transport", writer.transport)
+        transport.set_protocol(protocol)
+        if reader.at_eof() or transport.is_closing():  # of which the protocol before was told
+            asyncio.get_running_loop().call_soon(protocol.connection_lost, None)
+        return transport, Reader(protocolError=InvalidResponse, replyError=self._parser.parse_error, notEnoughData=NO_REPLY)
+
+
+class _Plain(ServerConnection, Connection):
     pass
 
 
-class _Tls(_Abrupt, SSLConnection):
+class _Tls(ServerConnection, SSLConnection):
     pass
 
 
-class _Unix(_Abrupt, UnixDomainSocketConnection):
+class _Unix(ServerConnection, UnixDomainSocketConnection):
     pass
 
 
@@ -89,7 +108,7 @@ class Endpoint:
             return "where it asks for a certificate, name ours in store.tls.certificate_file"
         return "where it speaks TLS, begin store.url with rediss://"
 
-    async def connect(self, commands: Sequence[bytes]) -> AbstractConnection:
+    async def connect(self, commands: Sequence[bytes]) -> ServerConnection:
         """A new connection on which the server has confirmed each of `commands`, within the deadline.
 
         Raises RedisError or OSError, the connection closed.
@@ -119,13 +138,13 @@ class Endpoint:
         """Another server, reached in the same way, within a share of the deadline."""
         return Endpoint(self.place.at(address), self.deadline * share, self._tls)
 
-    def _connection(self, address: Address) -> AbstractConnection:
+    def _connection(self, address: Address) -> ServerConnection:
         options: dict[str, Any] = {"db": self.place.database, **self._credentials(), **self._usual(self.deadline)}
         if self.place.topology is Topology.SOCKET:
             return _Unix(path=self.place.socket, **options)
         return self._to(address, options)
 
-    def _to(self, address: Address, options: dict[str, Any]) -> AbstractConnection:
+    def _to(self, address: Address, options: dict[str, Any]) -> ServerConnection:
         host, port = address
         if self.place.is_tls:
             return _Tls(host=host, port=port, **self._tls.options(), **options)

@@ -50,20 +50,20 @@ class LostReplyError(StoreUncertainError):
     """The connection ended, or was given up, before the reply came: the command may or may not have been carried out."""
 
 
+class RefusedError(StoreUnavailableError):
+    """The server at `address` did not carry a command out; `error` is what it said."""
+
+    def __init__(self, address: str, error: RedisError) -> None:
+        super().__init__(explained(address, error))
+        self.error = self.__cause__ = error
+
+
 class UnconfirmedError(StoreUncertainError):
     """The server has the write, but not all have it that must: it may be lost, and so does not count. `written`: its reply."""
 
     def __init__(self, message: str, written: object) -> None:
         super().__init__(message)
         self.written = written
-
-
-def is_reply(error: RedisError) -> bool:
-    """Whether the server said this in answer to a command; otherwise the connection broke, or its bytes made no sense.
-
-    The class alone does not tell: redis-py makes connection errors of some replies (LOADING, NOAUTH), but notes their code.
-    """
-    return isinstance(error, ResponseError) or error.status_code is not None
 
 
 def is_withheld(error: RedisError) -> bool:
@@ -79,7 +79,12 @@ def is_replica(error: RedisError) -> bool:
 
 
 def unavailable(address: str, error: BaseException, hint: str = _USUAL) -> StoreUnavailableError:
-    """Any failure as a StoreUnavailableError: which server, what it or the network said, and what to do.
+    """Any failure as a StoreUnavailableError; see `explained`."""
+    return StoreUnavailableError(explained(address, error, hint))
+
+
+def explained(address: str, error: BaseException, hint: str = _USUAL) -> str:
+    """Any failure in our words: which server, what it or the network said, and what to do.
 
     `hint`: what to do when the server has ended the connection without a word.
     """
@@ -87,4 +92,4 @@ def unavailable(address: str, error: BaseException, hint: str = _USUAL) -> Store
     said = f"{code} {error}" if code else str(error) or "no answer within the deadline"  # a TimeoutError has no text
     known = _KNOWN.search(said)
     advice = _ADVICE[known[0]] if known else hint if _ENDED.search(said) else _USUAL
-    return StoreUnavailableError(f"redis at {address}: {said}; {advice}")
+    return f"redis at {address}: {said}; {advice}"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 from zlib import crc32
 
 from idemproxy.core.record import Identity, Phase, Record, Source
 from idemproxy.core.transition import Act, Completion, Hold, Verb
+from idemproxy.store.redis_lane import Reply
+from idemproxy.store.redis_script import Part
 
 _PHASES: Final = {phase.value.encode(): phase for phase in Phase}
 _SOURCES: Final = {source.value.encode(): source for source in Source} | {b"": Source.ANSWERED}
@@ -30,12 +32,18 @@ class Keys:
 
     def bucket(self, identity: Identity) -> int:
         """The bucket of a record, spread by its key alone."""
-        return crc32(identity.key_hash.encode()) % BUCKETS
+        return self.place(identity)[0]
 
     def of(self, identity: Identity) -> tuple[bytes, bytes]:
         """The record itself, and its answer."""
-        record = f"{self._buckets[self.bucket(identity)]}{identity}".encode()
-        return record, record + b":answer"
+        _, record, answer = self.place(identity)
+        return record, answer
+
+    def place(self, identity: Identity) -> tuple[int, bytes, bytes]:
+        """The bucket, the record itself, and its answer."""
+        bucket = crc32(identity.key_hash.encode()) % BUCKETS
+        record = f"{self._buckets[bucket]}{identity.scope}/{identity.upstream}/{identity.key_hash}".encode()
+        return bucket, record, record + b":answer"
 
     def audit(self, identity: Identity) -> bytes:
         """Its audit trail."""
@@ -60,20 +68,15 @@ class Keys:
         return Identity(*parts) if len(parts) == 3 and ":" not in parts[2] else None
 
 
-def holding(hold: Hold) -> tuple[bytes, bytes, bytes, bytes, bytes]:
+def holding(hold: Hold) -> tuple[Part, ...]:
     """A hold as arguments."""
-    return b"%d" % hold.fence, hold.owner.encode(), hold.fingerprint.encode(), hold.route.encode(), b"%d" % hold.claimed_at
+    return hold.fence, hold.owner, hold.fingerprint, hold.route, hold.claimed_at
 
 
-def fulfilling(completion: Completion) -> tuple[bytes, ...]:
+def fulfilling(completion: Completion) -> tuple[Part, ...]:
     """A completion as arguments."""
-    return (
-        b"%d" % completion.status,
-        b"%d" % completion.retention,
-        b"%d" % completion.expired_mark,
-        b"" if completion.source is Source.ANSWERED else completion.source.value.encode(),
-        *kept(completion.answer),
-    )
+    source = b"" if completion.source is Source.ANSWERED else completion.source.value
+    return completion.status, completion.retention, completion.expired_mark, source, *kept(completion.answer)
 
 
 def kept(answer: bytes | None) -> tuple[bytes, bytes]:
@@ -81,29 +84,29 @@ def kept(answer: bytes | None) -> tuple[bytes, bytes]:
     return (b"", b"") if answer is None else (b"1", answer)
 
 
-def number(value: int | None) -> bytes:
+def number(value: int | None) -> Part:
     """A number as an argument, or none."""
-    return b"" if value is None else b"%d" % value
+    return b"" if value is None else value
 
 
-def record(told: Told) -> Record:
-    """A record as it was told."""
-    phase, fingerprint, fence, owner, route, claimed_at, lease_until = told[:7]
-    settled_at, expires_at, forget_at, status, source, answer = told[7:]
+def record(told: Reply) -> Record:
+    """A record as the scripts tell it: `told` in lua/prelude.lua, in the order of its fields."""
+    (phase, fingerprint, fence, owner, route, claimed_at, lease_until,
+     settled_at, expires_at, forget_at, status, source, answer) = cast("Told", told)  # fmt: skip
     return Record(
-        phase=_PHASES[phase],
-        fingerprint=fingerprint.decode(),
-        fence=int(fence),
-        owner=owner.decode(),
-        route=route.decode(),
-        claimed_at=int(claimed_at),
-        lease_until=int(lease_until),
-        settled_at=int(settled_at) if settled_at else None,
-        expires_at=int(expires_at) if expires_at else None,
-        forget_at=int(forget_at) if forget_at else None,
-        status=int(status) if status else None,
-        source=_SOURCES[source],
-        answer=answer,
+        _PHASES[phase],
+        fingerprint.decode(),
+        int(fence),
+        owner.decode(),
+        route.decode(),
+        int(claimed_at),
+        int(lease_until),
+        int(settled_at) if settled_at else None,
+        int(expires_at) if expires_at else None,
+        int(forget_at) if forget_at else None,
+        int(status) if status else None,
+        _SOURCES[source],
+        answer,
     )
 
 

@@ -26,7 +26,7 @@ class RedisJournals:
 
     async def note(self, workflow: WorkflowIdentity, note: Note) -> None:
         """As base_journal.Journals.note."""
-        await self._link.run(NOTE, self._key(workflow), str(note.record).encode(), _told(note), b"%d" % note.kept)
+        await self._link.run(NOTE, self._key(workflow), str(note.record), _told(note), note.kept)
 
     async def journal(self, workflow: WorkflowIdentity) -> tuple[Journal, int] | None:
         """As base_journal.Journals.journal."""
@@ -35,8 +35,8 @@ class RedisJournals:
 
     async def save(self, workflow: WorkflowIdentity, content: bytes, expected: int | None, kept: int) -> SaveResult:
         """As base_journal.Journals.save."""
-        parts = (content, redis_form.number(expected), b"%d" % kept)
-        word, version = cast("tuple[bytes, int]", await self._link.run(SAVE, self._key(workflow), *parts))
+        reply = await self._link.run(SAVE, self._key(workflow), content, redis_form.number(expected), kept)
+        word, version = cast("tuple[bytes, int]", reply)
         return Saved(version) if word == b"saved" else Conflict(version)
 
     def _key(self, workflow: WorkflowIdentity) -> bytes:

@@ -20,15 +20,14 @@ import random
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, Final, cast
 
-from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import NoScriptError, RedisError
 
 from idemproxy.store.base import StoreUnavailableError
 from idemproxy.store.redis_durability import Durability
-from idemproxy.store.redis_endpoint import Endpoint
-from idemproxy.store.redis_fault import LostReplyError, UnconfirmedError, is_replica, unavailable
+from idemproxy.store.redis_endpoint import Endpoint, ServerConnection
+from idemproxy.store.redis_fault import LostReplyError, RefusedError, UnconfirmedError, is_replica, unavailable
 from idemproxy.store.redis_lane import Lane, Reply
-from idemproxy.store.redis_script import ALL, Script, packed
+from idemproxy.store.redis_script import ALL, Part, Script, packed
 
 # Between attempts to connect, in seconds: doubled from the first to the last, each shortened by up to half at random, so that
 # the proxies of a server that comes back do not all knock at once.
@@ -48,11 +47,15 @@ class Link:
     """The lane to an endpoint. One attempt to connect at a time, joined by all; none during the pause after a failed one."""
 
     def __init__(self, endpoint: Endpoint, durability: Durability) -> None:
+        self.address: Final = endpoint.address
+        """For messages."""
+        self.deadline: Final = endpoint.deadline
+        """Of an operation, in seconds."""
         self._endpoint = endpoint
         self._durability = durability
         self._lane: Lane | None = None
         self._opening: asyncio.Task[Lane | None] | None = None
-        self._connection: AbstractConnection | None = None
+        self._connection: ServerConnection | None = None
         self._doubting: asyncio.Task[None] | None = None
         self._doubted_at = -math.inf
         self._closed = False
@@ -60,16 +63,6 @@ class Link:
         self._failing_since = 0.0
         self._not_before = 0.0
         self._why = f"redis at {endpoint.address}: not connected yet"
-
-    @property
-    def address(self) -> str:
-        """The endpoint's, for messages."""
-        return self._endpoint.address
-
-    @property
-    def deadline(self) -> float:
-        """The endpoint's, in seconds."""
-        return self._endpoint.deadline
 
     @property
     def is_out(self) -> bool:
@@ -96,37 +89,29 @@ class Link:
         patience = until - loop.time()
         await asyncio.wait((opening,), timeout=min(patience, _MOMENT) if self._failures else patience)
         if not opening.done():
-            late = f"redis at {self._endpoint.address}: no connection within the deadline"
+            late = f"redis at {self.address}: no connection within the deadline"
             raise StoreUnavailableError(self._why if self._failures else late)
         lane = None if opening.cancelled() else opening.result()
         if lane is None:
             raise StoreUnavailableError(self._why)
         return lane
 
-    async def run(self, script: Script, *parts: bytes) -> Reply:
+    def run(self, script: Script, *parts: Part) -> Coroutine[Any, Any, Reply]:
         """Run a script with its keys and arguments. Raises StoreUnavailableError."""
-        return await self.ask(script.call(*parts), parts[0], script)
+        return self.told(script.call(*parts), asyncio.get_running_loop().time() + self.deadline, script)
 
-    async def ask(self, command: bytes, _key: bytes, script: Script | None = None) -> Reply:
-        """The reply to a packed command, which must be idempotent unless its script says so: see above.
-
-        Raises StoreUnavailableError.
-        """
-        try:
-            until = asyncio.get_running_loop().time() + self._endpoint.deadline
-            return await self.told(command, until, script)
-        except RedisError as error:
-            raise unavailable(self._endpoint.address, error) from error
+    def ask(self, command: bytes, _key: bytes) -> Coroutine[Any, Any, Reply]:
+        """The reply to a packed command, which must be idempotent: see above. Raises StoreUnavailableError."""
+        return self.told(command, asyncio.get_running_loop().time() + self.deadline)
 
     async def told(self, command: bytes, until: float, script: Script | None = None, *, asking: bool = False) -> Reply:
-        """As `ask`, by the loop's time `until`, and what the server refuses comes as its error.
+        """The reply, by the loop's time `until`. Raises StoreUnavailableError, of it RefusedError for what the server refuses.
 
         `asking`: the cluster sent us here for this command alone.
         """
-        once = script is not None and not script.repeatable
         again, lost = False, None
         while True:
-            failure: RedisError | StoreUnavailableError
+            failure: StoreUnavailableError
             lane = self._lane
             try:
                 if lane is None or not lane.open:
@@ -136,13 +121,15 @@ class Link:
                 return await lane.submit(command, until, () if script is None else script.writes)
             except LostReplyError as error:
                 failure = lost = error
+                once = script is not None and not script.repeatable
                 is_done = once or asyncio.get_running_loop().time() >= until
             except StoreUnavailableError as error:
                 failure, is_done = error, True
                 if isinstance(error, UnconfirmedError):
                     self._doubt()
             except RedisError as error:
-                failure, is_done = error, lane is None or not await _mended(lane, error, until, script)
+                failure = RefusedError(self.address, error)
+                is_done = lane is None or not await _mended(lane, error, until, script)
             if is_done or again:
                 if lost is None or lost is failure:
                     raise failure
@@ -160,14 +147,14 @@ class Link:
 
     async def scan(self, cursor: int, pattern: bytes, count: int) -> tuple[int, Sequence[bytes]]:
         """Some keys that fit, and where to go on, 0 at the end. Raises StoreUnavailableError."""
-        command = packed(b"SCAN", b"%d" % cursor, b"MATCH", pattern, b"COUNT", b"%d" % count)
+        command = packed(b"SCAN", cursor, b"MATCH", pattern, b"COUNT", count)
         following, keys = cast("tuple[bytes, Sequence[bytes]]", await self.ask(command, b""))
         return int(following), keys
 
     async def close(self) -> None:
         """Wait for the replies under way, then let go of the connection. Later commands are refused."""
         self._closed = True
-        self._why = f"redis at {self._endpoint.address}: the store is closed"
+        self._why = f"redis at {self.address}: the store is closed"
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.wait((self._opening,))
@@ -175,7 +162,7 @@ class Link:
             self._doubting.cancel()
             await asyncio.wait((self._doubting,))
         if self._lane is not None:
-            await self._lane.close(asyncio.get_running_loop().time() + self._endpoint.deadline)
+            await self._lane.close(asyncio.get_running_loop().time() + self.deadline)
 
     async def _open(self) -> Lane | None:
         """Connect and load the scripts, which also proves that the server answers. None on failure, with the reason in `_why`."""
@@ -186,13 +173,13 @@ class Link:
             connection = await self._endpoint.connect([script.load for script in ALL])
         except (RedisError, OSError) as error:
             pause = min(_LAST_PAUSE, _FIRST_PAUSE * 2 ** min(self._failures, 10))
-            self._failed(str(unavailable(self._endpoint.address, error, self._endpoint.hint)))
+            self._failed(str(unavailable(self.address, error, self._endpoint.hint)))
             self._not_before = loop.time() + pause * random.uniform(0.5, 1)  # noqa: S311 -- spreads the knocks, guards nothing
             return None
         else:
             self._failures = 0
             self._connection = connection
-            self._lane = Lane(connection, self._endpoint.address, self._durability)
+            self._lane = Lane(connection, self.address, self._durability)
             return self._lane
         finally:
             self._opening = None

@@ -41,14 +41,14 @@ class Connects(Protocol):
         """A connection on which each of `commands` was confirmed. Raises RedisError or OSError."""
 
 
-class RedisWakes:
+class RedisWakes(LocalWakes):
     """Who waits in this process, woken from here and, once someone waits, from everywhere."""
 
     def __init__(self, endpoint: Connects, channel: bytes, keys: Keys) -> None:
+        super().__init__()
         self._endpoint = endpoint
         self._channel = channel
         self._keys = keys
-        self._local = LocalWakes()
         self._watched: Counter[Identity] = Counter()
         self._tried = asyncio.Event()
         self._listening: asyncio.Task[None] | None = None
@@ -61,16 +61,12 @@ class RedisWakes:
             self._listening = asyncio.get_running_loop().create_task(self._listen())
         self._watched[identity] += 1
         try:
-            with self._local.watch(identity) as wake:
+            with super().watch(identity) as wake:
                 yield wake
         finally:
             self._watched[identity] -= 1
             if not self._watched[identity]:
                 del self._watched[identity]
-
-    def wake(self, identity: Identity) -> None:
-        """Wake those who wait in this process."""
-        self._local.wake(identity)
 
     async def ready(self) -> None:
         """Return when the subscription stands, or is late: a claim that is watched before may miss its message."""
@@ -96,7 +92,7 @@ class RedisWakes:
             else:
                 if self._tried.is_set():  # not the first attempt: what was sent before this one is lost
                     for identity in tuple(self._watched):
-                        self._local.wake(identity)
+                        self.wake(identity)
                 self._tried.set()
                 await self._hear(connection)
             if not self._watched:
@@ -115,7 +111,7 @@ class RedisWakes:
                 if asked:
                     await connection.send_packed_command(_PING, check_health=False)
                 elif message[0] == b"message" and (identity := self._keys.identity(message[2])) is not None:
-                    self._local.wake(identity)
+                    self.wake(identity)
         except (RedisError, OSError):
             return
         finally:

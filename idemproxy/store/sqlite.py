@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path
@@ -46,6 +46,7 @@ class SqliteStore:
         self._clock = clock
         self._busy_timeout = busy_timeout
         self._writer: Writer | None = None
+        self._queued: list[Work] = []
         self._wakes = ProcessWakes()
 
     @property
@@ -55,19 +56,20 @@ class SqliteStore:
 
     async def start(self) -> None:
         """As base.Store.start: makes the file and its schema. A full disk or a busy file is an outage, and no error here."""
-        deliver = partial(_hand_over, asyncio.get_running_loop(), self._deliver)
+        deliver = partial(_give_back, asyncio.get_running_loop(), self._deliver)
         self._writer = Writer(self._path, self._clock, self._busy_timeout, deliver)
         self._writer.start()
         try:
-            await self._check()
-        except StoreUnavailableError:
-            pass
-        except StoreError:
-            await self.close()
-            raise
+            await self.check()
+        except StoreUnavailableError as error:
+            fault = error.__cause__
+            if isinstance(fault, StoreError):  # which does not heal
+                await self.close()
+                raise fault from fault.__cause__
 
     async def close(self) -> None:
         """As base.Store.close: what is queued is carried out first."""
+        self._hand_over()
         writer, self._writer = self._writer, None
         if writer is not None:
             await asyncio.to_thread(writer.stop)
@@ -75,7 +77,7 @@ class SqliteStore:
 
     async def check(self) -> None:
         """As base.Store.check, by a write and its commit: only then does a full disk tell."""
-        await _confirmed(self._check())
+        await self._query(_touch)
 
     async def inspect(self) -> Sequence[Finding]:
         """As base.Store.inspect: the disk always, and the connection that writes where there is one."""
@@ -137,7 +139,8 @@ class SqliteStore:
     async def note(self, workflow: WorkflowIdentity, note: Note) -> None:
         """As base_journal.Journals.note: those that are asked at the same time share a commit, and its statements."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        await _confirmed(self._queued(future, Joint(future, sqlite_journal.note, sqlite_journal.Noted(workflow, note))))
+        self._queue(Joint(future, sqlite_journal.note, sqlite_journal.Noted(workflow, note)))
+        await future
 
     async def journal(self, workflow: WorkflowIdentity) -> tuple[Journal, int] | None:
         """As base_journal.Journals.journal."""
@@ -147,26 +150,31 @@ class SqliteStore:
         """As base_journal.Journals.save."""
         return await self._query(lambda connection, now: sqlite_journal.save(connection, workflow, content, expected, kept, now))
 
-    async def _renew(self, identity: Identity, hold: Hold, lease: int) -> bool:
-        return await self._step(identity, lambda record, now: transition.renew(record, hold, lease, now))
+    def _renew(self, identity: Identity, hold: Hold, lease: int) -> asyncio.Future[bool]:
+        return self._step(identity, lambda record, now: transition.renew(record, hold, lease, now))
 
-    async def _step(self, identity: Identity, apply: Transition[Result], port: int | None = None) -> Result:
+    def _step(self, identity: Identity, apply: Transition[Result], port: int | None = None) -> asyncio.Future[Result]:
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        return await _confirmed(self._queued(future, Step(future, identity, apply, port)))
+        self._queue(Step(future, identity, apply, port))
+        return future
 
-    async def _query(self, run: Callable[[sqlite3.Connection, int], Result]) -> Result:
+    def _query(self, run: Callable[[sqlite3.Connection, int], Result]) -> asyncio.Future[Result]:
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        return await _confirmed(self._queued(future, Query(future, run)))
+        self._queue(Query(future, run))
+        return future
 
-    async def _check(self) -> None:
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        await self._queued(future, Query(future, _touch))
-
-    async def _queued(self, future: asyncio.Future[Result], work: Work) -> Result:
+    def _queue(self, work: Work) -> None:
+        """Have it in the next batch: what is wanted in one turn of the loop goes to the thread in one piece."""
         if self._writer is None:
             raise StoreUnavailableError(f"sqlite store {self._path}: it is not open")
-        self._writer.submit(work)
-        return await future
+        if not self._queued:
+            asyncio.get_running_loop().call_soon(self._hand_over)
+        self._queued.append(work)
+
+    def _hand_over(self) -> None:
+        if self._queued and self._writer is not None:
+            self._writer.submit(self._queued)
+            self._queued = []
 
     def _deliver(self, outcome: Outcome) -> None:
         for future, result, error in outcome.results:
@@ -175,19 +183,18 @@ class SqliteStore:
             if error is None:
                 future.set_result(result)
             else:
-                future.set_exception(error)
+                future.set_exception(_unconfirmed(error))
         for identity, ports in outcome.settled:
             self._wakes.settled(identity, ports)
 
 
-async def _confirmed(call: Awaitable[Result]) -> Result:
-    """The result of `call`; whatever keeps the store from confirming it is, to a caller, the store being unavailable."""
-    try:
-        return await call
-    except StoreUnavailableError:
-        raise
-    except StoreError as error:
-        raise StoreUnavailableError(*error.args) from error
+def _unconfirmed(error: Exception) -> Exception:
+    """Whatever keeps the store from confirming is, to a caller, the store being unavailable; its cause is a fault that stays."""
+    if not isinstance(error, StoreError) or isinstance(error, StoreUnavailableError):
+        return error
+    unavailable = StoreUnavailableError(*error.args)
+    unavailable.__cause__ = error
+    return unavailable
 
 
 def _touch(connection: sqlite3.Connection, _: int) -> None:
@@ -196,7 +203,7 @@ def _touch(connection: sqlite3.Connection, _: int) -> None:
     connection.execute(f"PRAGMA user_version = {version}")
 
 
-def _hand_over(loop: asyncio.AbstractEventLoop, deliver: Callable[[Outcome], None], outcome: Outcome) -> None:
+def _give_back(loop: asyncio.AbstractEventLoop, deliver: Callable[[Outcome], None], outcome: Outcome) -> None:
     """On the writer's thread: give a batch's outcome to the event loop, in one call for all of it."""
     with suppress(RuntimeError):  # the loop was closed before the store: nobody waits any more
         loop.call_soon_threadsafe(deliver, outcome)

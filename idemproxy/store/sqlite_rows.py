@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from itertools import chain
 from typing import Any, Final, NamedTuple, TypeVar
 
 from idemproxy.core.record import Identity, Phase, Record, Source
@@ -55,24 +56,27 @@ _SIZES: Final = (64, 32, 16, 8, 4, 2, 1)  # few distinct statements, so that eac
 def load(connection: sqlite3.Connection, identities: Sequence[Identity]) -> dict[Identity, Row]:
     """The rows of those identities that have one."""
     found: dict[Identity, Row] = {}
-    for some in portions(identities):
-        for row in connection.execute(_select(len(some)), [part for identity in some for part in _key(identity)]):
-            found[Identity(*row[:3])] = _row(row)
+    for at in range(0, len(identities), _SIZES[0]):
+        some = identities[at : at + _SIZES[0]]
+        size = min(size for size in _SIZES if size >= len(some))
+        spare = [None] * ((size - len(some)) * len(_KEY))  # nothing is like NULL: so there are few statements, and one is run
+        rows = connection.execute(_select(size), [*chain.from_iterable(some), *spare])
+        found.update((some[place], _row(row)) for place, *row in rows)
     return found
 
 
 def load_due(connection: sqlite3.Connection, now: int, limit: int) -> dict[Identity, Row]:
     """The rows, at most `limit`, that time alone changes by `now`; without their answers, which go."""
-    return {Identity(*row[:3]): _row(row) for row in connection.execute(_SELECT_DUE, (now, limit))}
+    return {Identity(*row[:3]): _row(row[3:]) for row in connection.execute(_SELECT_DUE, (now, limit))}
 
 
 def save(connection: sqlite3.Connection, changed: Mapping[Identity, Row | None]) -> None:
     """Write what each identity now has; None removes its row."""
     rows = [_values(identity, row) for identity, row in changed.items() if row is not None]
     for some in portions(rows):
-        connection.execute(_upsert(len(some)), [value for values in some for value in values])
-    for gone in portions([_key(identity) for identity, row in changed.items() if row is None]):
-        connection.execute(_delete(len(gone)), [part for key in gone for part in key])
+        connection.execute(_upsert(len(some)), list(chain.from_iterable(some)))
+    for gone in portions([identity for identity, row in changed.items() if row is None]):
+        connection.execute(_delete(len(gone)), list(chain.from_iterable(gone)))
 
 
 def portions(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
@@ -86,7 +90,7 @@ def portions(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
 
 @cache
 def _select(count: int) -> str:
-    return f"{_asked(count)} SELECT {_COLUMNS} {_MATCHING}"
+    return f"{_asked(count)} SELECT place, {', '.join(_REST)} {_MATCHING}"
 
 
 @cache
@@ -104,7 +108,8 @@ def _upsert(count: int) -> str:
 
 
 def _asked(count: int) -> str:
-    return f"WITH asked (a, b, c) AS ({holes(count, len(_KEY))})"
+    rows = ", ".join([f"({place}, ?, ?, ?)" for place in range(count)])
+    return f"WITH asked (place, a, b, c) AS (VALUES {rows})"
 
 
 def holes(count: int, width: int) -> str:
@@ -113,23 +118,17 @@ def holes(count: int, width: int) -> str:
     return f"VALUES {', '.join([row] * count)}"
 
 
-def _key(identity: Identity) -> tuple[str, str, str]:
-    return identity.scope, identity.upstream, identity.key_hash
-
-
-def _row(values: tuple[Any, ...]) -> Row:
-    _, _, _, watchers, phase, *rest, source, answer = values
+def _row(values: Sequence[Any]) -> Row:
+    watchers, phase, *rest, source, answer = values
     fields: list[Any] = [_PHASES[phase], *rest, _SOURCES[source], answer]
-    return Row(Record(*fields), tuple(map(int, watchers.split())))
+    return Row(Record(*fields), tuple(map(int, watchers.split())) if watchers else ())
 
 
 def _values(identity: Identity, row: Row) -> tuple[object, ...]:
     record = row.record
     return (
-        identity.scope,
-        identity.upstream,
-        identity.key_hash,
-        " ".join(map(str, row.watchers)),
+        *identity,
+        " ".join(map(str, row.watchers)) if row.watchers else "",
         record.phase.value,
         record.fingerprint,
         record.fence,

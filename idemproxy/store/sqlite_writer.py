@@ -83,7 +83,7 @@ class Writer:
         self._noted_at = 0
         self._busy_timeout = busy_timeout
         self._deliver = deliver
-        self._queue: SimpleQueue[Work | None] = SimpleQueue()
+        self._queue: SimpleQueue[Sequence[Work] | None] = SimpleQueue()
         self._ending = False
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None  # device and inode that were opened last
@@ -95,9 +95,9 @@ class Writer:
         """Begin to take work."""
         self._thread.start()
 
-    def submit(self, work: Work) -> None:
-        """Queue work for the next batch."""
-        self._queue.put(work)
+    def submit(self, works: Sequence[Work]) -> None:
+        """Queue works for the next batch."""
+        self._queue.put(works)
 
     def stop(self) -> None:
         """Finish what is queued, close the file, and return when that is done."""
@@ -117,11 +117,11 @@ class Writer:
         found: list[Work] = []
         with suppress(Empty):
             while not self._ending:
-                work = self._queue.get(block=timeout > 0 and not found, timeout=timeout)
-                if work is None:
+                works = self._queue.get(block=timeout > 0 and not found, timeout=timeout)
+                if works is None:
                     self._ending = True
                 else:
-                    found.append(work)
+                    found += works
         return found
 
     def _carry_out(self, batch: list[Work], *, alone: bool = False) -> None:
@@ -249,8 +249,9 @@ def _transit(connection: sqlite3.Connection, batch: Sequence[Work], now: int) ->
     save(connection, {identity: row for identity, row in rows.items() if row is not before.get(identity)})
     for identity, act in notes:
         sqlite_audit.note(connection, identity, act)
-    outcome.results.extend((work.future, work.run(connection, now), None) for work in batch if isinstance(work, Query))
-    outcome.results.extend(_jointly(connection, [work for work in batch if isinstance(work, Joint)], now))
+    if len(steps) < len(batch):
+        outcome.results.extend((work.future, work.run(connection, now), None) for work in batch if isinstance(work, Query))
+        outcome.results.extend(_jointly(connection, [work for work in batch if isinstance(work, Joint)], now))
     return outcome
 
 

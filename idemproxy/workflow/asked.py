@@ -18,10 +18,9 @@ from idemproxy.proxy.inbound import MAX_WAIT
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from aiohttp import web
-
     from idemproxy.core.message import Request
     from idemproxy.core.problem import Problem
+    from idemproxy.server.incoming import Incoming
 
 _BROKEN_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _SECONDS: Final = re.compile(r"[0-9]{1,3}")
@@ -40,7 +39,7 @@ class TurnedAwayError(Exception):
 class Asked:
     """A request for a page. `name`: the plain key, or the plain id of the workflow; `parameters`: of the query, by name."""
 
-    http: web.BaseRequest
+    http: Incoming
     request: Request
     name: str = field(repr=False)
     parameters: Mapping[str, str]

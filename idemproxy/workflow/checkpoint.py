@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import base64
 import re
-import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from idemproxy.core.coding import names
+from idemproxy.core.coding import UndecodableError, names
 from idemproxy.core.fingerprint.json_form import MOST_LEVELS, read_json
 from idemproxy.core.fingerprint.parameters import essence
 from idemproxy.core.journal import StepStatus, step_status, workflow_status
@@ -159,7 +158,7 @@ def output_of(packed: bytes, room: int) -> tuple[bytes, str] | None:
         _, fields = read_head(stored.head)
         codings = names(field_values(fields, b"content-encoding"))
         body = _joined(decoded_body(stored, codings), room) if codings else stored.body
-    except (AnswerFormatError, zlib.error):
+    except (AnswerFormatError, UndecodableError):
         return None
     if body is None or len(body) > room:
         return None

@@ -27,12 +27,11 @@ from idemproxy.workflow.memory import Memories
 from idemproxy.workflow.workflows import Workflows
 
 if TYPE_CHECKING:
-    from aiohttp import web
-
     from idemproxy.core.message import Request
     from idemproxy.core.policy import Route
     from idemproxy.core.scope import ScopeRule
     from idemproxy.proxy.reply import Reply
+    from idemproxy.server.incoming import Incoming
     from idemproxy.store.base import Store
 
 _log = logging.getLogger(__name__)
@@ -87,7 +86,7 @@ class Pages:
         """Let nobody wait any more: what is under way is told as it stands."""
         self._draining = True
 
-    async def answer(self, http: web.BaseRequest, request: Request, patience: float) -> Reply:
+    async def answer(self, http: Incoming, request: Request, patience: float) -> Reply:
         """The reply of the page that is asked for, or why there is none. `patience`: seconds without any of its body."""
         try:
             place, page = self._find(request)

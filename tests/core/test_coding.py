@@ -3,16 +3,35 @@
 from __future__ import annotations
 
 import gzip
+import sys
 import zlib
 
+import brotli
 import pytest
+from zstandard import ZstdCompressionParameters, ZstdCompressor
 
-from idemproxy.core.coding import acceptable, names, pieces, undo
+from idemproxy.core.coding import UndecodableError, acceptable, names, pieces, undo
 
 TEXT = b"one content, however it is wrapped" * 3
 GZIP = gzip.compress(TEXT, mtime=0)
 DEFLATE = zlib.compress(TEXT)
 RAW_DEFLATE = zlib.compress(TEXT, wbits=-15)
+BR = brotli.compress(TEXT)
+ZSTD = ZstdCompressor(write_checksum=True).compress(TEXT)
+SKIPPED = b"\x50\x2a\x4d\x18\x04\x00\x00\x00note"
+"""A frame that holds no content (RFC 8878, section 3.1.2)."""
+WRAP = {
+    b"gzip": gzip.compress,
+    b"deflate": zlib.compress,
+    b"br": lambda content: brotli.compress(content, quality=5),
+    b"zstd": ZstdCompressor().compress,
+}
+
+
+def streamed(content: bytes, *, window: int) -> bytes:
+    """A zstd frame that names no length, with a window of 2 to the power of `window` bytes."""
+    one = ZstdCompressor(compression_params=ZstdCompressionParameters(window_log=window)).compressobj()
+    return one.compress(content) + one.flush()
 
 
 @pytest.mark.parametrize(
@@ -90,7 +109,7 @@ def _joined(body: bytes, codings: list[bytes], max_decoded: int) -> bytes | None
     """What the pieces come to; None where they cannot be had."""
     try:
         return b"".join(pieces(body, codings, max_decoded=max_decoded))
-    except zlib.error:
+    except UndecodableError:
         return None
 
 
@@ -106,8 +125,8 @@ def _joined(body: bytes, codings: list[bytes], max_decoded: int) -> bytes | None
         pytest.param(gzip.compress(DEFLATE), [b"deflate", b"gzip"], TEXT, id="two"),
         pytest.param(gzip.compress(DEFLATE), [b"gzip", b"deflate"], None, id="two in the wrong order"),
         pytest.param(gzip.compress(gzip.compress(GZIP)), [b"gzip"] * 3, None, id="three"),
-        pytest.param(GZIP, [b"br"], None, id="an unknown one"),
-        pytest.param(GZIP, [b"br", b"gzip"], None, id="an unknown one below"),
+        pytest.param(GZIP, [b"x-own"], None, id="an unknown one"),
+        pytest.param(GZIP, [b"x-own", b"gzip"], None, id="an unknown one below"),
         pytest.param(RAW_DEFLATE, [b"deflate"], None, id="deflate without its wrapper"),
         pytest.param(DEFLATE, [b"gzip"], None, id="deflate for gzip"),
         pytest.param(b"", [b"gzip"], None, id="nothing, for gzip"),
@@ -127,6 +146,75 @@ def test_undo(body: bytes, codings: list[bytes], expected: bytes | None, *, in_p
     assert expected == (_joined(body, codings, limit) if in_pieces else undo(body, codings, max_decoded=limit))
 
 
+@pytest.mark.parametrize(
+    ("body", "codings"),
+    [(BR, [b"br"]), (ZSTD, [b"zstd"]), (gzip.compress(BR), [b"br", b"gzip"]), (gzip.compress(ZSTD), [b"zstd", b"gzip"])],
+)
+def test_br_and_zstd_stay_for_a_fingerprint(body: bytes, codings: list[bytes]) -> None:
+    """It is stored, and compared by another proxy, so that it must not depend on which libraries are installed in this one."""
+    assert undo(body, codings, max_decoded=1000) is None
+    assert TEXT == _joined(body, codings, 1000)
+
+
+@pytest.mark.parametrize(
+    ("body", "codings", "expected"),
+    [
+        pytest.param(brotli.compress(b""), [b"br"], b"", id="br of nothing"),
+        pytest.param(WRAP[b"zstd"](b""), [b"zstd"], b"", id="zstd of nothing"),
+        pytest.param(WRAP[b"zstd"](TEXT), [b"zstd"], TEXT, id="zstd without a checksum"),
+        pytest.param(streamed(TEXT, window=10), [b"zstd"], TEXT, id="zstd without a length"),
+        pytest.param(streamed(TEXT, window=23), [b"zstd"], TEXT, id="the longest window"),
+        pytest.param(ZSTD + SKIPPED + WRAP[b"zstd"](b"") + ZSTD, [b"zstd"], TEXT * 2, id="frames"),
+        pytest.param(ZSTD * 2000, [b"zstd"], TEXT * 2000, id="many frames"),
+        pytest.param(WRAP[b"br"](ZSTD), [b"zstd", b"br"], TEXT, id="zstd in br"),
+        pytest.param(WRAP[b"zstd"](BR), [b"br", b"zstd"], TEXT, id="br in zstd"),
+        pytest.param(b"", [b"br"], None, id="nothing, for br"),
+        pytest.param(b"", [b"zstd"], None, id="nothing, for zstd"),
+        pytest.param(TEXT, [b"br"], None, id="text, for br"),
+        pytest.param(TEXT, [b"zstd"], None, id="text, for zstd"),
+        pytest.param(BR[:-1], [b"br"], None, id="br cut short"),
+        pytest.param(BR[:1], [b"br"], None, id="br cut in its head"),
+        pytest.param(WRAP[b"br"](bytes(1_000_000))[:-1], [b"br"], None, id="much br cut short"),
+        pytest.param(ZSTD[:-1], [b"zstd"], None, id="zstd cut in its checksum"),
+        pytest.param(ZSTD[:-4], [b"zstd"], None, id="zstd without the checksum that it names"),
+        pytest.param(ZSTD[:-9], [b"zstd"], None, id="zstd cut short"),
+        pytest.param(ZSTD[:3], [b"zstd"], None, id="zstd cut in its head"),
+        pytest.param(ZSTD + ZSTD[:-1], [b"zstd"], None, id="a second frame cut short"),
+        pytest.param(ZSTD + SKIPPED[:-1], [b"zstd"], None, id="a skipped frame cut short"),
+        pytest.param(BR[:9] + b"\xff\xff\xff" + BR[12:], [b"br"], None, id="br damaged"),
+        pytest.param(ZSTD[:-4] + bytes(4), [b"zstd"], None, id="zstd with a wrong sum"),
+        pytest.param(BR + b"more", [b"br"], None, id="br and more"),
+        pytest.param(BR + bytes(1), [b"br"], None, id="br and a zero"),
+        pytest.param(BR + BR, [b"br"], None, id="br twice"),
+        pytest.param(WRAP[b"br"](bytes(1_000_000)) + b"more", [b"br"], None, id="much br and more"),
+        pytest.param(WRAP[b"br"](GZIP * 9000) + b"more", [b"br"], None, id="br of many pieces and more"),
+        pytest.param(ZSTD + b"more", [b"zstd"], None, id="zstd and more"),
+        pytest.param(ZSTD + bytes(9), [b"zstd"], None, id="zstd and zeros"),
+        pytest.param(streamed(TEXT, window=24), [b"zstd"], None, id="a window over the longest"),
+    ],
+)
+def test_pieces_of_br_and_zstd(body: bytes, codings: list[bytes], expected: bytes | None) -> None:
+    """For a replay they are undone where all of the content is there, and nothing else behind it."""
+    assert expected == _joined(body, codings, 1_000_000)
+
+
+@pytest.mark.parametrize("coding", [b"br", b"zstd"])
+def test_pieces_without_the_library(monkeypatch: pytest.MonkeyPatch, coding: bytes) -> None:
+    """Where it is not installed the coding is not undone, and the message says what to install; the others are."""
+    for library in ("brotli", "backports.zstd", "compression.zstd"):
+        monkeypatch.setitem(sys.modules, library, None)
+
+    with pytest.raises(UndecodableError, match=r"idemproxy\[compression\]"):
+        list(pieces(WRAP[coding](TEXT), [coding], max_decoded=1000))
+    assert TEXT == _joined(GZIP, [b"gzip"], 1000)
+
+
+def test_pieces_with_an_old_brotli(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One before 1.2 would decode all of a body at once, so that it is none."""
+    monkeypatch.setattr(brotli, "Decompressor", object)
+    assert _joined(BR, [b"br"], 1000) is None
+
+
 @pytest.mark.parametrize("coding", [b"gzip", b"deflate"])
 def test_the_bound(coding: bytes) -> None:
     """A content of exactly the bound is had, one of a byte more is not; and between two codings the bound is the same."""
@@ -135,6 +223,19 @@ def test_the_bound(coding: bytes) -> None:
     assert [TEXT] * 2 == [undo(body, [coding], max_decoded=len(TEXT)), _joined(body, [coding], len(TEXT))]
     assert [None] * 2 == [undo(body, [coding], max_decoded=len(TEXT) - 1), _joined(body, [coding], len(TEXT) - 1)]
     assert [None] * 2 == [undo(twice, [b"gzip"] * 2, max_decoded=500), _joined(twice, [b"gzip"] * 2, 500)]
+
+
+@pytest.mark.parametrize("coding", [b"br", b"zstd"])
+def test_the_bound_of_pieces(coding: bytes) -> None:
+    """It is on what comes out, of all frames together; of a body that unpacks to 50 MB no more than the bound is given."""
+    body, bomb = WRAP[coding](TEXT), WRAP[coding](bytes(50_000_000))
+    assert [TEXT, None] == [_joined(body, [coding], len(TEXT)), _joined(body, [coding], len(TEXT) - 1)]
+    assert [TEXT * 2, None] == [_joined(ZSTD * 2, [b"zstd"], 2 * len(TEXT)), _joined(ZSTD * 2, [b"zstd"], 2 * len(TEXT) - 1)]
+
+    found: list[bytes] = []
+    with pytest.raises(UndecodableError, match="too long"):
+        found.extend(pieces(bomb, [coding], max_decoded=1_000_000))
+    assert 1_000_000 - 64 * 1024 < sum(map(len, found)) <= 1_000_000
 
 
 @pytest.mark.parametrize("count", [2, 3, 1000])
@@ -147,13 +248,13 @@ def test_gzip_in_several_members(count: int) -> None:
     assert [None] * 2 == [_joined(DEFLATE + bytes(1), [b"deflate"], size), _joined(GZIP + bytes(9) + b"x", [b"gzip"], size)]
 
 
-@pytest.mark.parametrize("coding", [b"gzip", b"deflate"])
+@pytest.mark.parametrize("coding", WRAP)
 @pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 65_537, 3 * 65_536, 1_000_000])
 @pytest.mark.parametrize("seed", [b"\0", b"0123456789abcdef" * 8, GZIP], ids=["zeros", "repeats", "odd"])
 def test_pieces_are_small_and_come_to_the_whole(coding: bytes, size: int, seed: bytes) -> None:
     """However well it packs, no more than 64 KiB are here at once, and nothing is lost between two pieces."""
     content = (seed * size)[:size]
-    body = gzip.compress(content) if coding == b"gzip" else zlib.compress(content)
+    body = WRAP[coding](content)
     found = list(pieces(zlib.compress(body), [coding, b"deflate"], max_decoded=2 * size + 100))
 
     assert content == b"".join(found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random as randomness
+import sys
 from decimal import Decimal
 from typing import TypeAlias
 
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from idemproxy.core.fingerprint import FingerprintRule, fingerprint
+from idemproxy.core.fingerprint.json_form import canonical_json
 from idemproxy.core.message import Request
 
 Json: TypeAlias = "bool | Decimal | str | list[Json] | dict[str, Json] | None"
@@ -29,6 +31,67 @@ def of(body: str | bytes, kind: bytes = b"application/json", rule: FingerprintRu
 def is_compared_as_bytes(body: str | bytes) -> bool:
     """Whether the body has no form of its own: its fingerprint is that of its bytes."""
     return of(body) == of(body, rule=FORM_OF_BYTES)
+
+
+# What is written
+
+
+def form(body: str) -> bytes:
+    """The canonical form of a document."""
+    found = canonical_json(body.encode(), None)[1]
+    assert found is not None
+    return found
+
+
+def written_by_the_standard_library(body: str) -> bytes:
+    """What version 1 is defined by: sorted names, no white space, and characters as they are."""
+    written = json.dumps(json.loads(body), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    return written.encode("utf-8", "surrogatepass")
+
+
+def test_every_character_is_written_as_the_standard_library_writes_it() -> None:
+    """In a text and in a name; halves of surrogate pairs, which only escapes can tell, among others too."""
+    whole = [chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code <= 0xDFFF]
+    halves = [f"\\u{code:04x}" for code in range(0xD800, 0xE000)]
+    names = ",".join(f'"{half}":1' for half in halves)
+    bodies = [json.dumps(whole, ensure_ascii=False), json.dumps(dict.fromkeys(whole, 1)), f"{{{names}}}"]
+
+    assert [written_by_the_standard_library(body) for body in bodies] == [form(body) for body in bodies]
+
+
+@PROPERTY
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers(-(10**16), 10**16) | st.text(st.characters(codec=None)),
+        lambda children: st.lists(children) | st.dictionaries(st.text(st.characters(codec=None)), children),
+    )
+)
+def test_documents_are_written_as_the_standard_library_writes_them(document: object) -> None:
+    """Stores hold fingerprints of what it wrote."""
+    body = json.dumps(document)
+
+    assert written_by_the_standard_library(body) == form(body)
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        ("-0", b"0"),
+        ("1.50", b"\xed\xa0\x80\xed\xb0\x8015e-1"),
+        ("-1e400", b"\xed\xa0\x80\xed\xb0\x80-1e400"),
+        ("120e-1", b"12"),
+        ("12345678901234567", b"12345678901234567"),
+        ("-12345678901234567", b"-12345678901234567"),
+        ("123456789012345678", b"\xed\xa0\x80\xed\xb0\x80123456789012345678e0"),
+    ],
+)
+@pytest.mark.parametrize("beside", ["", r', "\ud800"'], ids=["orjson", "json"])
+def test_numbers_are_written_exactly(number: str, expected: bytes, beside: str) -> None:
+    """As integers, or behind a mark that no text of JSON can hold; whoever writes them."""
+    text = expected if expected[:1] != b"\xed" else b'"%b"' % expected
+    more = b',"\xed\xa0\x80"' if beside else b""
+
+    assert b"[%b%b]" % (text, more) == form(f"[{number}{beside}]")
 
 
 # Documents, and the many ways to write one

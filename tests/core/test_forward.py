@@ -178,6 +178,31 @@ def test_a_route_may_let_its_upstream_see_the_workflow() -> None:
     assert [b"Host: api.example:9000", *(b"%b: %b" % pair for pair in fields)] == head(fields, route)
 
 
+def test_each_request_has_its_own_values() -> None:
+    """What is remembered of the names of fields is not what another request said in them."""
+    route = replace(ROUTE, policy=Policy(forward_key=b"X-%b"))
+
+    def sent(value: bytes, key: str, *more: tuple[bytes, bytes]) -> list[bytes]:
+        fields = ((b"Host", b"x"), (b"%b-%d", value), (b"Idempotency-Key", key.encode()), (b"baggage", value), *more)
+        return head(fields, route, b"Content-Length: %d" % len(value), key)
+
+    def expected(value: bytes, key: bytes) -> list[bytes]:
+        lines = [b"Host: api.example:9000", b"%b-%d: " + value, b"X-%b: " + key, b"baggage: " + value]
+        return [*lines, b"Content-Length: %d" % len(value)]
+
+    asked = [(b"1", "k-1"), (b"%b", "k-2"), (b"", "k-3"), (b"1", "k-1")]
+    assert [expected(value, key.encode()) for value, key in asked] == [sent(value, key) for value, key in asked]
+    assert [*expected(b"1", b"k")[:-1], b"Content-Length: 1"] == sent(b"1", "k", (b"Connection", b"X-Hop"), (b"X-Hop", b"1"))
+
+
+def test_a_key_that_stands_twice_goes_on_once() -> None:
+    """A route that takes keys from workflows alone does not look at the field, and tells the key in its place."""
+    route = replace(ROUTE, policy=Policy(forward_key=ForwardKey.SAME))
+    fields = ((b"Host", b"x"), (b"idempotency-key", b"a"), (b"A", b"1"), (b"Idempotency-Key", b"b"))
+
+    assert [b"Host: api.example:9000", b"idempotency-key: w_step_1", b"A: 1"] == head(fields, route, key="w_step_1")
+
+
 # Upgrades
 
 

@@ -66,7 +66,7 @@ def test_a_step_is_known_by_its_record_whatever_else_is_told_of_it() -> None:
 @pytest.mark.parametrize("part", ["scope", "upstream", "key_hash"])
 def test_records_that_differ_in_any_part_are_steps_apart(part: str) -> None:
     """The same key in another scope, or for another upstream, is another step."""
-    other = replace(HELD, record=replace(HELD.record, **{part: "other"}))
+    other = replace(HELD, record=HELD.record._replace(**{part: "other"}))
 
     assert (HELD, other) == tuple(entry.note for entry in noted(JOURNAL, other, NOW).entries)
 

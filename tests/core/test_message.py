@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from idemproxy.core.message import Answer, Fields, Request, field_values, without
+from idemproxy.core.message import Answer, Fields, Request, field_values, has_any, indexed, shape_of, without
 
 FIELDS: Fields = (
     (b"X-Tenant", b"acme"),
@@ -54,6 +56,50 @@ def test_without_takes_one_name_and_nothing_else(fields: Fields, gone: bytes) ->
     left = without(fields, frozenset({gone}))
     expected = {name: [] if name == gone else field_values(fields, name) for name in (b"a", b"ab", b"b")}
     assert expected == {name: field_values(left, name) for name in (b"a", b"ab", b"b")}
+
+
+@settings(derandomize=True, deadline=None)
+@given(fields=ANY_FIELDS, more=ANY_FIELDS, gone=st.sets(st.sampled_from([b"a", b"ab", b"b"])))
+def test_what_is_remembered_of_names_is_true_of_these_fields(fields: Fields, more: Fields, gone: set[bytes]) -> None:
+    """Fields that were gone through say the same as those that were not, however often their names came before."""
+    names = frozenset(gone)
+    longer = indexed(fields).followed_by(tuple(name for name, _ in more), tuple(value for _, value in more))
+
+    for plain, known in ((fields, indexed(fields)), (fields + more, longer)):
+        left = without(plain, names)
+        assert (plain, left, has_any(plain, names)) == (known, known.without(names), has_any(known, names))
+        assert [field_values(left, name) for name in gone] == [field_values(known.without(names), name) for name in gone]
+        assert [field_values(plain, name) for name in gone] == [field_values(known, name) for name in gone]
+        assert b"".join(b"%b: %b\r\n" % pair for pair in left) == known.lines(names)
+
+
+def test_fields_that_went_to_another_process_are_the_same() -> None:
+    """What is remembered of their names stays here."""
+    fields = indexed(FIELDS)
+    fields.without(frozenset({b"accept"}))
+
+    sent = pickle.dumps(fields)
+
+    assert len(pickle.dumps(indexed(FIELDS))) == len(sent)
+    assert (FIELDS, [b"text/html", b"Text/Plain"]) == (pickle.loads(sent), field_values(pickle.loads(sent), b"accept"))  # noqa: S301
+
+
+@pytest.mark.parametrize(
+    ("names", "kept"),
+    [((b"Host", b"%d"), True), (tuple(b"%d" % number for number in range(65)), False), ((b"x" * 1_025,), False)],
+    ids=["few", "many", "long"],
+)
+def test_only_usual_names_are_remembered(names: tuple[bytes, ...], *, kept: bool) -> None:
+    """So that nobody fills the memory with names."""
+    assert kept is (shape_of(names) is shape_of(names))
+
+
+def test_so_many_shapes_are_remembered_and_no_more() -> None:
+    """A client that makes up names for each of its requests has the old ones forgotten, and not the memory filled."""
+    shapes = {shape_of((b"A", b"%d" % number)) for number in range(10_000)}
+    again = [shape_of((b"A", b"%d" % number)) for number in range(10_000)]
+
+    assert (10_000, 0) == (len(shapes), sum(shape in shapes for shape in again[:9_000]))
 
 
 @pytest.mark.parametrize(

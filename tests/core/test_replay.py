@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from idemproxy.core.message import Answer, Fields
 from idemproxy.core.policy import Policy
 from idemproxy.core.record import pack_answer, unpack_answer
-from idemproxy.core.replay import keep, status_lines
+from idemproxy.core.replay import keep, passed_on, status_lines
 from tests.core.structured_field import Bare, read_item
 
 HASH: Final = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
@@ -55,9 +55,14 @@ KEPT: Final[Fields] = (
 )
 
 
+def kept(answer: Answer, policy: Policy) -> bytes | None:
+    """What is kept of an answer that was passed on."""
+    return keep(answer, passed_on(answer.reason, answer.fields), policy)
+
+
 def kept_head(fields: Fields, policy: Policy | None = None) -> bytes | None:
     """The head that is kept of an answer with these fields."""
-    packed = keep(Answer(200, b"OK", fields, b""), policy or Policy())
+    packed = kept(Answer(200, b"OK", fields, b""), policy or Policy())
     return packed and unpack_answer(packed).head
 
 
@@ -67,7 +72,7 @@ def kept_head(fields: Fields, policy: Policy | None = None) -> bytes | None:
 def test_byte_for_byte() -> None:
     """Status, reason, body and fields are kept byte for byte, in order, with their case and repeats."""
     answer = Answer(201, b"Sure, made", KEPT, b"\x1f\x8b\x00\r\n\r\n")
-    assert pack_answer(answer) == keep(answer, Policy())
+    assert pack_answer(answer) == kept(answer, Policy())
 
 
 @pytest.mark.parametrize("name", DENIED, ids=lambda name: name.decode())
@@ -105,7 +110,7 @@ def test_max_stored_body(length: int, limit: int | None, *, expected: bool) -> N
     """A body of up to `max_stored_body` bytes, 1 MiB by default, is kept whole, and of a longer one nothing."""
     policy = Policy() if limit is None else Policy(max_stored_body=limit)
     body = b"x" * length
-    packed = keep(Answer(200, b"OK", (), body), policy)
+    packed = kept(Answer(200, b"OK", (), body), policy)
     assert (body if expected else None) == (packed and unpack_answer(packed).body)
 
 

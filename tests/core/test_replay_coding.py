@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import gzip
+import sys
 import zlib
 
+import brotli
 import pytest
+from zstandard import ZstdCompressor
 
 from idemproxy.core.message import Answer, Fields
 from idemproxy.core.policy import Policy
 from idemproxy.core.record import StoredAnswer, head_bytes, unpack_answer
-from idemproxy.core.replay import MAX_DECODED, decoded_body, decoded_head, decoded_length, keep, surplus_codings
+from idemproxy.core.replay import MAX_DECODED, decoded_body, decoded_head, decoded_length, keep, passed_on, surplus_codings
 
 TEXT = b'{"id": "ch_1"}'
 GZIP = gzip.compress(TEXT, mtime=0)
+BR = brotli.compress(TEXT)
+ZSTD = ZstdCompressor().compress(TEXT)
 PLAIN_ONLY: Fields = ((b"Host", b"x"), (b"accept-encoding", b"identity"))
 
 
 def stored(*fields: tuple[bytes, bytes], body: bytes = GZIP, status: int = 201) -> StoredAnswer:
     """An answer as a record has it."""
-    packed = keep(Answer(status, b"Sure, made", fields, body), Policy())
+    packed = keep(Answer(status, b"Sure, made", fields, body), passed_on(b"Sure, made", fields), Policy())
     assert packed is not None
     return unpack_answer(packed)
 
@@ -125,12 +130,33 @@ def test_a_list_of_codings_is_shortened(lines: list[bytes], surplus: list[bytes]
 
 @pytest.mark.parametrize(
     ("coding", "body"),
-    [(b"br", b"\x0b\x02\x80ok\x03"), (b"gzip", b"this is not gzip"), (b"gzip", GZIP[:-3]), (b"gzip", b"")],
-    ids=["unknown", "damaged", "cut short", "empty"],
+    [
+        pytest.param(b"x-own", BR, id="unknown"),
+        pytest.param(b"gzip", b"this is not gzip", id="damaged"),
+        pytest.param(b"br", b"this is not br", id="damaged br"),
+        pytest.param(b"zstd", b"this is not zstd", id="damaged zstd"),
+        pytest.param(b"gzip", GZIP[:-3], id="cut short"),
+        pytest.param(b"br", BR[:-3], id="br cut short"),
+        pytest.param(b"zstd", ZSTD[:-3], id="zstd cut short"),
+        pytest.param(b"gzip", b"", id="empty"),
+    ],
 )
 def test_what_cannot_be_decoded_is_given_as_stored(coding: bytes, body: bytes) -> None:
     """Head and body, all of it."""
     given = stored((b"Content-Encoding", coding), (b"ETag", b'"1"'), (b"Digest", b"x"), body=body)
+    assert given == decoded(given, [coding])
+
+
+@pytest.mark.parametrize(("coding", "body"), [(b"br", BR), (b"zstd", ZSTD)])
+def test_br_and_zstd_where_their_libraries_are(monkeypatch: pytest.MonkeyPatch, coding: bytes, body: bytes) -> None:
+    """The content, as of any coding; head and body as they are stored in a proxy without them."""
+    given = stored((b"Content-Encoding", coding), (b"ETag", b'"1"'), body=body)
+    bare = StoredAnswer(201, head_bytes(b"Sure, made", ((b"ETag", b'W/"1"'),)), TEXT)
+    assert [coding] == surplus_codings(given, PLAIN_ONLY)
+    assert bare == decoded(given, [coding])
+
+    for library in ("brotli", "backports.zstd", "compression.zstd"):
+        monkeypatch.setitem(sys.modules, library, None)
     assert given == decoded(given, [coding])
 
 

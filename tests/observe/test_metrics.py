@@ -141,6 +141,7 @@ def test_every_series_is_there_from_the_start_at_0_and_no_other(metrics: Metrics
         series("idemproxy_in_flight"),
         series("idemproxy_drain_deadline_timestamp_seconds"),
         series("idemproxy_reload_failed"),
+        series("idemproxy_tls_handshakes_failed_total"),
         series("idemproxy_spool_bytes"),
         series("idemproxy_spool_entries"),
         series("idemproxy_store_up", store="sqlite"),

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from signal import SIGHUP
 
@@ -24,6 +25,8 @@ from tests.processes import Program, proxy
 HOUR = dt.timedelta(hours=1)
 LONG_AGO = dt.datetime(2001, 1, 1, tzinfo=dt.UTC)
 UNTIL = dt.datetime(2998, 7, 6, 5, 4, tzinfo=dt.UTC)
+MANY = 24
+"""Connections of which the system gives each of two workers some, but once in eight million times."""
 REQUEST = b"GET /charges HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
@@ -41,10 +44,10 @@ class Renewable:
 
     def hang_up(self) -> str:
         """Send SIGHUP, and return the line that answers it."""
-        before = len(self._answers())
+        before = len(_answers(self.program))
         self.program.send(SIGHUP)
-        eventually(lambda: len(self._answers()) > before)
-        return self._answers()[-1]
+        eventually(lambda: len(_answers(self.program)) > before)
+        return _answers(self.program)[-1]
 
     def connect(self) -> ssl.SSLSocket:
         """A client that trusts the authority."""
@@ -62,8 +65,14 @@ class Renewable:
         """What the metrics say of the last reload."""
         return samples(self.program.admin)["idemproxy_reload_failed", ()]
 
-    def _answers(self) -> list[str]:
-        return [line for line in self.program.told if "SIGHUP" in line]
+
+def _answers(program: Program) -> list[str]:
+    """The lines that answer SIGHUP."""
+    return [line for line in program.told if "SIGHUP" in line]
+
+
+def _has_answered(program: Program, times: int) -> bool:
+    return len(_answers(program)) == times
 
 
 def _write(directory: Path, leaf: trustme.LeafCert, *, certificate: bool = True, key: bool = True) -> None:
@@ -229,6 +238,31 @@ def test_a_new_certificate_of_another_kind_of_key_leaves_nothing_of_the_old_one(
     renewable.hang_up()
 
     assert (old in {renewable.serial() for _ in range(3)}) is False
+
+
+def test_every_worker_shows_the_new_certificate(tmp_path: Path) -> None:
+    """Of two workers none shows the old one after SIGHUP, and both keep what they have where the files cannot be used."""
+    authority = trustme.CA()
+    _write(tmp_path, authority.issue_cert("localhost"))
+    settings = {
+        "tls": {"certificate_file": "certificate.pem", "key_file": "key.pem"},
+        "upstreams": {"api": {"url": "http://localhost:1"}},
+        "store": {"url": f"sqlite:///{tmp_path}/records.db"},
+        "workers": 2,
+    }
+    with proxy(*configuration(tmp_path, settings)) as program:
+        renewable = Renewable(program, tmp_path, authority)
+        shown = [{renewable.serial() for _ in range(MANY)}]
+        for answers, has_key in ((2, True), (4, False)):
+            renewable.write(authority.issue_cert("localhost"), key=has_key)
+            program.send(SIGHUP)
+            eventually(partial(_has_answered, program, answers))
+            shown.append({renewable.serial() for _ in range(MANY)})
+        failed = renewable.failed()
+    old, new, kept = shown
+
+    assert (1, 1, new, 1) == (len(old), len(new), kept, failed)
+    assert old != new
 
 
 def test_files_that_are_being_rewritten_while_they_are_read(renewable: Renewable) -> None:

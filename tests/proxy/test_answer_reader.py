@@ -111,3 +111,38 @@ def test_a_body_in_many_small_chunks_has_no_limit() -> None:
 
     assert len(chunks) * 100 > 4 * MAX_HEAD
     assert (True, None, 100_002) == (reader.finished, reader.error, len(reader.take()))
+
+
+@pytest.mark.parametrize("piece", [1, 1 << 30], ids=["byte by byte", "at once"])
+@pytest.mark.parametrize(
+    ("before", "to_head"),
+    [
+        pytest.param(b"HTTP/1.1 201 Made\r\nA: 1\r\nContent-Length: 2\r\n\r\nok", False, id="sized"),
+        pytest.param(CHUNKED + b"0\r\nX-T: 1\r\n\r\n", False, id="chunked, with a trailer"),
+        pytest.param(b"HTTP/1.1 204 No Content\r\n\r\n", False, id="without a body"),
+        pytest.param(
+            b"HTTP/1.1 103 Hints\r\nA: 1\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", False, id="after an interim one"
+        ),
+        pytest.param(b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok", False, id="of HTTP/1.0"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n", True, id="to HEAD, sized"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", True, id="to HEAD, chunked"),
+    ],
+)
+@pytest.mark.parametrize("after", [True, False], ids=["then HEAD", "then another"])
+def test_the_next_answer_of_a_connection_is_read_like_its_first(before: bytes, piece: int, *, to_head: bool, after: bool) -> None:
+    """Nothing of the answer before it is left: not its fields, its framing, its version, nor what was counted of it."""
+    answer = b"HTTP/1.1 202 Sure\r\nB: 2\r\nContent-Length: 5\r\n\r\n" + b"hello" * (not after)
+    reader = AnswerReader(to_head=to_head)
+    for at in range(0, len(before), piece):
+        reader.feed(before[at : at + piece])
+    was_kept = reader.finished and reader.keep_alive and not reader.surplus
+
+    reader.next(to_head=after)
+    for at in range(0, len(answer), piece):
+        reader.feed(answer[at : at + piece])
+
+    first = AnswerReader(to_head=after)
+    first.feed(answer)
+    assert was_kept
+    assert (first.head, True, True) == (reader.head, reader.finished, reader.keep_alive)
+    assert (None, False, first.take()) == (reader.error, reader.surplus, reader.take())

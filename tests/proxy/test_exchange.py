@@ -12,6 +12,7 @@ import pytest
 from idemproxy.core.ending import still_unknown
 from idemproxy.core.journal import Note, WorkflowIdentity
 from idemproxy.core.message import Request
+from idemproxy.core.origin import Arrival
 from idemproxy.core.policy import OnUnknown, Policy, Route, Upstream
 from idemproxy.core.record import MICROSECONDS, Identity, Phase, Record
 from idemproxy.core.transition import Acted, Ask, Completion, Doubt, Found, Granted, Hold, Settled
@@ -28,6 +29,7 @@ from idemproxy.store.memory_journal import MemoryJournals
 from tests.servers import free_port
 
 ME = Identity("shared", "api", "key")
+ARRIVAL = Arrival("", is_secure=False, is_trusted=False, request_id=b"r-1")
 COMPLETION = Completion(201, 3600 * MICROSECONDS, 3600 * MICROSECONDS, answer=b"\x01201\x00\x00\x00\x09Created\r\nyes")
 FLOW = WorkflowIdentity("shared", "flow")
 STEP = Note(ME, "all", 3600 * MICROSECONDS, "1", "pay")
@@ -100,7 +102,7 @@ class World:
         """One request with the key, to its reply."""
         route = Route("all", "api", policy=self.policy)
         request = Request("POST", b"/pay", ((b"Host", b"x"), (b"Content-Length", b"1")), b"1")
-        return await self.exchange.start(Call(request, route, ME, "key", "v1:same", 0.0, note)).reply
+        return await self.exchange.start(Call(request, route, ME, "key", "v1:same", 0.0, ARRIVAL, note)).waiter
 
     async def record(self) -> Record | None:
         """What the store says of the operation."""

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from aiohttp.base_protocol import BaseProtocol
-from aiohttp.http_writer import StreamWriter
 
 from idemproxy.proxy.outlet import Outlet
 from idemproxy.server.framing import ClientLimits
@@ -60,15 +59,18 @@ class _Connection(BaseProtocol):
 
     limits = ClientLimits(min_rate=RATE)
 
+    async def drain(self) -> None:
+        if self.writing_paused:
+            await self._drain_helper()
+
 
 class _Http:
     """As much of a request as an outlet sees."""
 
     def __init__(self, sock: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        self.protocol = _Connection(loop)
-        self.transport = self.protocol.transport = _Transport(self.protocol, sock)
-        self.writer = StreamWriter(self.protocol, loop)
+        self.connection = _Connection(asyncio.get_running_loop())
+        self.transport = self.connection.transport = _Transport(self.connection, sock)
+        self.write = self.transport.write
 
 
 async def _given(http: Any, size: int, every: int, count: int) -> tuple[str, float]:  # noqa: ANN401 - stands for a request

@@ -175,8 +175,8 @@ async def test_a_sweep_is_of_bounded_size(files: SqliteHarness) -> None:
     ids = [identity(f"key-{number}") for number in range(SWEEP_ROWS + 10)]
     holds = await asyncio.gather(*[granted(store, each) for each in ids])
     await asyncio.gather(*[store.complete(*each, completion()) for each in zip(ids, holds, strict=True)])
-    files.clock.advance(DAY + 1)
     before = commits(files.path)
+    files.clock.advance(DAY + 1)
 
     for _ in range(3):  # two sweeps are done before the third is answered
         await store.read(ME)

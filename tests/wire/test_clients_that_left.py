@@ -74,6 +74,30 @@ def test_each_is_told_once(upstream: Upstream, proxy_of_its_own: Watched) -> Non
     assert [] == _complaints(running)
 
 
+def test_what_was_written_before_is_told(upstream: Upstream, proxy_of_its_own: Watched) -> None:
+    """Of an answer that breaks off, or whose client leaves in the middle of it, the bytes that had gone out count."""
+
+    def breaks_off(line: Line) -> None:
+        target = line.request().start.split(b" ")[1]
+        line.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nbegun")
+        if target == b"/left":
+            line.wait_for_end()
+
+    upstream.plays(breaks_off)
+    running = proxy_of_its_own
+    for path in ("/broken", "/left"):
+        with Client(running.port) as client:
+            client.send(request("GET", path))
+            client.until(b"begun")
+            if path == "/left":
+                client.reset()
+            running.told(path)
+    counted_bytes = counted(running.program.admin, "idemproxy_response_bytes_total")
+
+    found = [(line["path"], line["status"], line["bytes"]) for line in running.lines()]
+    assert ([("/broken", 200, 5), ("/left", 499, 5)], 10) == (found, counted_bytes)
+
+
 def _told(lines: list[dict[str, Any]], path: str) -> list[tuple[str, int, str]]:
     return [(line["method"], line["status"], line["outcome"]) for line in lines if line["path"] == path]
 

@@ -19,17 +19,27 @@ NO_ROUTE = (404, "no-route", "no", "never")
 
 @pytest.fixture(scope="module")
 def prefixed(scripted: Upstream) -> Iterator[Watched]:
-    """A proxy that takes a prefix away, and lets all other paths through as they are."""
+    """A proxy that takes a prefix away, and lets all other paths through as they are, but for OPTIONS."""
     settings = {
         "upstreams": {"api": {"url": scripted.url}},
         "routes": [
             {"name": "a", "match": {"path": "/a/**"}, "upstream": "api", "strip_prefix": "/a"},
             {"name": "odd", "match": {"path": "/-.~/%2F/**"}, "upstream": "api", "strip_prefix": "/-.~/%2F"},
-            {"name": "rest", "upstream": "api"},
+            {"name": "rest", "match": {"methods": ["GET", "POST", "PUT", "DELETE"]}, "upstream": "api"},
         ],
     }
     with watched(settings) as running:
         yield running
+
+
+def test_what_no_route_takes_costs_its_connection_only_with_a_body(prefixed: Watched) -> None:
+    """Without one nothing is left unread, and the next request may follow; a body that may still come is not waited for."""
+    with Client(prefixed.port) as client:
+        found = [client.ask(request("OPTIONS", "/x")), client.ask(request("OPTIONS", "/x", body=b"12345"))]
+        ended = client.ended()
+
+    assert ([NO_ROUTE] * 2, True) == ([problem(answer) for answer in found], ended)
+    assert [[], [b"close"]] == [answer.values("connection") for answer in found]
 
 
 @HOW

@@ -13,7 +13,9 @@ from collections.abc import Callable
 from types import MappingProxyType
 from typing import Final
 
+import brotli
 import pytest
+from zstandard import ZstdCompressor
 
 from idemproxy.core.policy import REPLAY_DENIED
 from tests.wire.bytestream import Message
@@ -23,8 +25,8 @@ from tests.wire.upstream import Line, Upstream, answers
 
 EVERY_BYTE: Final = bytes(range(256)) * 5
 TEXT: Final = b'{"id": "ch_1", "amount": 1}' * 20
-BROTLI: Final = b"\x0b\x02\x80hello\x03"
-"""In that format `hello`: nobody here decodes it."""
+BROTLI: Final = brotli.compress(TEXT)
+ZSTD: Final = ZstdCompressor().compress(TEXT)
 
 # Status and reason, field lines, body; each with a Content-Length, where the status has a body.
 STORED: Final = MappingProxyType(
@@ -377,11 +379,13 @@ def test_a_retry_that_takes_the_coding_gets_the_bytes(upstream: Upstream, port: 
 @pytest.mark.parametrize(
     ("coding", "body"),
     [
-        pytest.param("br", BROTLI, id="unknown"),
+        pytest.param("x-own", BROTLI, id="unknown"),
         pytest.param("gzip", b"this is not gzip", id="damaged"),
+        pytest.param("br", BROTLI + b"more", id="followed by something"),
+        pytest.param("zstd", ZSTD[:-1], id="cut short"),
         pytest.param("gzip", b"", id="empty"),
         pytest.param("gzip", gzip.compress(bytes((64 << 20) + 1), mtime=0), id="a bomb"),
-        pytest.param("deflate, br", BROTLI, id="unknown above a known one"),
+        pytest.param("deflate, x-own", BROTLI, id="unknown above a known one"),
     ],
 )
 def test_what_cannot_be_decoded_is_given_as_it_is_stored(upstream: Upstream, port: int, coding: str, body: bytes) -> None:
@@ -398,6 +402,9 @@ def test_what_cannot_be_decoded_is_given_as_it_is_stored(upstream: Upstream, por
     ("coding", "body", "left"),
     [
         pytest.param("deflate", zlib.compress(TEXT), "", id="deflate"),
+        pytest.param("br", BROTLI, "", id="br"),
+        pytest.param("zstd", ZSTD, "", id="zstd"),
+        pytest.param("zstd, br", brotli.compress(ZSTD), "", id="zstd in br"),
         pytest.param("gzip", gzip.compress(TEXT[:9]) + gzip.compress(TEXT[9:]), "", id="gzip in two members"),
         pytest.param("deflate, gzip", gzip.compress(zlib.compress(TEXT)), "", id="two"),
         pytest.param("br, gzip", gzip.compress(BROTLI), "br", id="one of two"),

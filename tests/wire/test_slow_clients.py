@@ -22,9 +22,9 @@ from aiohttp import StreamReader, web
 from aiohttp.base_protocol import BaseProtocol
 
 from idemproxy.proxy.body import Intake, SlowError
-from idemproxy.proxy.outbound import Written
 from idemproxy.server.connection import Server, unmarked
 from idemproxy.server.framing import ClientLimits
+from idemproxy.server.incoming import Incoming
 from tests.wire.bytestream import Message
 from tests.wire.client import Client, ask, new_key, outcome, problem, request, status
 from tests.wire.conftest import Records
@@ -44,11 +44,11 @@ IMPATIENCE = 0.3
 def serving(limits: ClientLimits, seconds: float = 0.0) -> Iterator[int]:
     """The port of a server that answers each request after so many seconds, when its body is whole, with the length of that."""
 
-    async def answer(http: web.BaseRequest) -> web.StreamResponse:
+    async def answer(http: Incoming) -> bool:
         await asyncio.sleep(seconds)
-        body = b"%d" % len(await http.read())
-        await http.writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
-        return Written(keep_alive=http.keep_alive)
+        body = b"%d" % len(await http.content.read())
+        http.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+        return http.keep_alive
 
     async def serve() -> None:
         server = Server(answer, unmarked, limits, handler_cancellation=True, access_log=None)
@@ -244,7 +244,7 @@ def _intake(clock: Callable[[], float]) -> tuple[StreamReader, Intake]:
     protocol = BaseProtocol(asyncio.get_running_loop())
     protocol.transport = cast("asyncio.Transport", SimpleNamespace())
     content = StreamReader(protocol, 1 << 16, loop=asyncio.get_running_loop())
-    http: Any = SimpleNamespace(content=content, protocol=SimpleNamespace(limits=ClientLimits(min_rate=10)))
+    http: Any = SimpleNamespace(content=content, connection=SimpleNamespace(limits=ClientLimits(min_rate=10)))
     return content, Intake(http, 2.0, clock)
 
 

@@ -1,6 +1,7 @@
 """No request and no answer is taken in two ways: each mutation is refused, or read as RFC 9112 reads it, at once.
 
-The mutations are data, in mutations.py. What the upstream got is read by a strict reader of our own (corpus.py), byte for byte.
+The mutations are data, in mutations.py, and then such as nobody has thought of, drawn by a seed. What the upstream got is read by
+a strict reader of our own (corpus.py), byte for byte.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
+from random import Random
 
 import pytest
 
@@ -22,6 +24,15 @@ AT_ONCE = 2.0
 """Seconds of silence after which a request counts as hanging: far less than any deadline of the proxy."""
 
 MARKER = b"GET /marker HTTP/1.1"
+
+SEED, DRAWN = 20_260_729, 500
+SPLICED = (
+    b"\r", b"\n", b"\r\n", b"\r\n\r\n", b"\r\n ", b" ", b"\t", b"\0", b"\xff", b":", b";", b",", b"-", b"0", b"5", b"0\r\n\r\n",
+    b"Content-Length: 5\r\n", b"Transfer-Encoding: chunked\r\n", b"Transfer-Encoding: x\r\n", b"Connection: close\r\n",
+    b"Host: b\r\n",
+)  # fmt: skip
+FILLER = b"x" * 100_000
+"""Behind the last request: what takes it for the rest of a body has one."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +110,52 @@ def test_a_request_is_refused_or_read_in_one_way(upstream: Upstream, port: int, 
             if found not in allowed:
                 wrong[("keyed" if keyed else "plain") + (" byte by byte" if cut else "")] = (found, allowed)
     assert {} == wrong
+
+    upstream.hang_up()
+    arrived = [seen for line in upstream.lines for seen in read_strictly(bytes(line.raw))[0]]
+    assert [(one.start, one.body) for one in arrived] == [(one.start, one.body) for one in upstream.requests]
+
+
+READ = [one for one in MUTATIONS if one.reading is not None and one.reading.kept and not one.may_refuse]
+
+
+def _damaged(draw: Random, raw: bytes) -> bytes:
+    """The bytes with some put in, taken out or changed, or a line twice."""
+    at = draw.randrange(len(raw))
+    match draw.randrange(4):
+        case 0:
+            return raw[:at] + draw.choice(SPLICED) + raw[at:]
+        case 1:
+            return raw[:at] + raw[at + draw.choice((1, 2, 5)) :]
+        case 2:
+            return raw[:at] + bytes([draw.choice((9, 10, 13, 32, 48, 58, 97, 127, 255))]) + raw[at + 1 :]
+        case _:
+            lines = raw.split(b"\r\n")
+            return b"\r\n".join([*lines[:1], draw.choice(lines), *lines[1:]])
+
+
+@pytest.mark.parametrize("keyed", [True, False], ids=["covered", "passed through"])
+def test_what_is_damaged_at_random_is_refused_or_read_in_one_way(upstream: Upstream, port: int, *, keyed: bool) -> None:
+    """However it is cut: what is answered is what the upstream got, a refusal ends it, and what came before is as ever."""
+    if current().client_tls:
+        pytest.skip("what TLS carries is the same HTTP when it is deciphered")
+    draw = Random(SEED)  # noqa: S311 - no secret
+    upstream.plays(_echo)
+    wrong = []
+    for _ in range(DRAWN):
+        sound, damaged = draw.choice(READ), draw.choice(READ).raw
+        for _ in range(damages := draw.randrange(3)):
+            damaged = _damaged(draw, damaged)
+        raw = sound.raw + damaged + MARKER + b"\r\nHost: proxy.example\r\nConnection: close\r\n\r\n"
+        for _ in range(raw.count(PLACE) if keyed else 0):
+            raw = raw.replace(PLACE, b"Idempotency-Key: %b\r\n" % new_key().encode(), 1)
+        cuts = [0, *sorted(draw.randrange(len(raw)) for _ in range(draw.randrange(3)))]
+        pieces = [raw[begin:end] for begin, end in zip(cuts, [*cuts[1:], None], strict=True)]
+        found = _carry_out(upstream, port, [*pieces, FILLER])
+        expected = None if sound.reading is None else (sound.reading.start, sound.reading.body)
+        if {*found.statuses[:-1]} != {200} or found.arrived[0] != expected or (not damages and found.statuses != (200,) * 3):
+            wrong.append((raw, found))
+    assert [] == wrong
 
     upstream.hang_up()
     arrived = [seen for line in upstream.lines for seen in read_strictly(bytes(line.raw))[0]]

@@ -99,7 +99,7 @@ async def test_the_first_bytes_leave_within_the_call(upstream: Upstream) -> None
     upstream.plays(answers(OK))
     pool = _pool(upstream)
     connection = await pool.acquire()
-    connection.begin(REQUEST, pool.upstream.timeouts)
+    connection.begin(REQUEST)
 
     connection.write_first(DATA)
     if current().upstream_tls and current().loop == "uvloop":
@@ -125,7 +125,7 @@ async def test_a_first_write_on_a_reset_connection_is_known_not_to_have_left(ups
     upstream.plays(resets)
     pool = _pool(upstream)
     connection = await pool.acquire()
-    connection.begin(REQUEST, pool.upstream.timeouts)
+    connection.begin(REQUEST)
     await asyncio.sleep(0)  # so that the upstream has all of the handshake, where there is one
     connected.set()
     assert reset.wait(10)  # while the event loop stands still
@@ -147,7 +147,7 @@ async def test_a_first_write_on_a_closed_connection_is_known_not_to_have_left(up
     upstream.plays(lambda line: line.close())
     pool = _pool(upstream)
     connection = await pool.acquire()
-    connection.begin(REQUEST, pool.upstream.timeouts)
+    connection.begin(REQUEST)
     with pytest.raises(UnsureError):
         await connection.head()
     others = [socket.socketpair() for _ in range(32)]  # one of them has the number of the descriptor that was closed

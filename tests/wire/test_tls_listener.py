@@ -18,7 +18,7 @@ import pytest
 
 from idemproxy import listening
 from idemproxy.config.settings import Address, ListenerTls
-from tests.process.asking import eventually
+from tests.process.asking import counted, eventually
 from tests.processes import Program, scratch
 from tests.wire.bytestream import PATIENCE, ByteStream
 from tests.wire.client import new_key, outcome, request, status
@@ -155,7 +155,11 @@ def test_what_is_no_tls_is_hung_up_on(served: Served, said: bytes) -> None:
 
 
 def test_a_handshake_that_breaks_off_is_nobodys_business(served: Served) -> None:
-    """Port scans: connections that end at once, by FIN or RST, within the greeting, or since the client trusts nobody."""
+    """Port scans: connections that end at once, by FIN or RST, within the greeting, or since the client trusts nobody.
+
+    Nothing is logged of them; those who refused our certificate are counted, since they may be clients who need another.
+    """
+    before = counted(served.program.admin, "idemproxy_tls_handshakes_failed_total")
     outgoing = ssl.MemoryBIO()
     greeting = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost")
     with pytest.raises(ssl.SSLWantReadError):
@@ -171,6 +175,7 @@ def test_a_handshake_that_breaks_off_is_nobodys_business(served: Served) -> None
             ssl.create_default_context().wrap_socket(sock, server_hostname="localhost")
 
     assert served.serves()
+    eventually(lambda: counted(served.program.admin, "idemproxy_tls_handshakes_failed_total") == before + 3)
 
 
 def test_a_client_that_ends_beneath_tls_in_the_middle_of_a_body_has_asked_for_nothing(served: Served) -> None:
@@ -205,7 +210,7 @@ def test_a_handshake_that_hangs_is_ended(combination: Combination, monkeypatch: 
         return heard
 
     async def main(tls: ListenerTls) -> list[bytes]:
-        shown = listening.ShownCertificate(tls)
+        shown = listening.ShownCertificate(tls, lambda: None)
         server = await listening.listen(asyncio.Protocol, Address("127.0.0.1", 0), "listening", "listen", shown)
         port = server.sockets[0].getsockname()[1]
         heard = await asyncio.wait_for(

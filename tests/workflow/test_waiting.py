@@ -19,7 +19,7 @@ from idemproxy.workflow.asked import Asked
 from tests.store.harness import Clock
 
 if TYPE_CHECKING:
-    from aiohttp import web
+    from idemproxy.server.incoming import Incoming
 
 ME = Identity("shared", "api", hash_secretly(b"order", None))
 
@@ -34,7 +34,7 @@ def test_a_wait_ends(monkeypatch: pytest.MonkeyPatch, phase: str, *, hurries: bo
         granted = await store.claim(ME, Ask("v1:x", "me", "all", 10**9))
         assert isinstance(granted, Granted)
         pages = keys.Keys(store, [Route("all", "api")], None, lambda: hurries)
-        http = cast("web.BaseRequest", None)  # of which these pages need nothing
+        http = cast("Incoming", None)  # of which these pages need nothing
         asked = Asked(http, Request("GET", b"/_idemproxy/keys/order", ()), "order", {"wait": "120"}, 1.0)
         waiting = asyncio.ensure_future(pages.record(asked))
         for _ in range(20):  # until it has looked twice, and waits

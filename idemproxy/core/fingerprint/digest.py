@@ -18,7 +18,7 @@ same, never the reverse. What is written here must not change under this version
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64encode
+from binascii import b2a_base64
 from functools import lru_cache
 from hashlib import sha256
 
@@ -32,6 +32,9 @@ from idemproxy.core.fingerprint.rule import FingerprintRule, selection
 from idemproxy.core.message import Request, field_values
 
 _UTF8 = frozenset({b"utf-8", b"utf8"})
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
+_LENGTH = 43
+"""Characters of base64 that a SHA-256 has, without padding."""
 
 
 def fingerprint(request: Request, rule: FingerprintRule, *, max_decoded: int) -> str:
@@ -42,21 +45,31 @@ def fingerprint(request: Request, rule: FingerprintRule, *, max_decoded: int) ->
     """
     content_types = field_values(request.fields, b"content-type")
     tag, codings, body = _body(request, rule, content_types, max_decoded)
+    method, target = request.method.encode("utf-8", "surrogatepass"), request.target
+    types, chosen = _listed(content_types), _chosen(request, rule) if rule.headers else b""
     digest = sha256(
-        b"".join(
-            (
-                framed(request.method.encode("utf-8", "surrogatepass")),
-                framed(request.target),
-                framed_list(essence(value) for value in content_types),
-                framed(_chosen(request, rule)),
-                framed(tag),
-                framed(codings),
-                b"%d:" % len(body),
-            )
+        b"%d:%b%d:%b%b%d:%b%d:%b%d:%b%d:"
+        % (
+            *(len(method), method),
+            *(len(target), target),
+            types,
+            *(len(chosen), chosen),
+            *(len(tag), tag),
+            *(len(codings), codings),
+            len(body),
         )
     )
     digest.update(body)
-    return f"v1:{urlsafe_b64encode(digest.digest()).rstrip(b'=').decode()}"
+    return f"v1:{b2a_base64(digest.digest())[:_LENGTH].translate(_URL_SAFE).decode()}"
+
+
+def _listed(content_types: list[bytes]) -> bytes:
+    return _of_one(content_types[0]) if len(content_types) == 1 else framed_list(map(essence, content_types))
+
+
+@lru_cache(maxsize=32)
+def _of_one(content_type: bytes) -> bytes:
+    return framed_list([essence(content_type)])
 
 
 def _chosen(request: Request, rule: FingerprintRule) -> bytes:
@@ -69,7 +82,9 @@ def _chosen(request: Request, rule: FingerprintRule) -> bytes:
 
 def _body(request: Request, rule: FingerprintRule, content_types: list[bytes], max_decoded: int) -> tuple[bytes, bytes, bytes]:
     """The body as (form, codings still on it, content)."""
-    encodings = names(field_values(request.fields, b"content-encoding"))
+    encodings = field_values(request.fields, b"content-encoding")
+    if encodings:
+        encodings = names(encodings)
     if rule.mode == "raw":
         return b"bytes", b",".join(encodings), request.body
     body = undo(request.body, encodings, max_decoded=max_decoded) if encodings else request.body

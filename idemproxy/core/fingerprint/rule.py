@@ -76,9 +76,11 @@ def _header_problems(rule: FingerprintRule) -> Iterator[str]:
             yield f'headers "{name}": {reason}'
 
 
-@lru_cache(maxsize=1024)
 def selection(rule: FingerprintRule) -> Selection | None:
     """The compiled include and exclude of a rule, or None when it has none. Raises ValueError where `check_rule` reports one."""
-    if not rule.include and not rule.exclude:
-        return None
-    return Selection(include=tuple(map(selector, rule.include)), exclude=tuple(map(path, rule.exclude)))
+    return _compiled(rule.include, rule.exclude) if rule.include or rule.exclude else None
+
+
+@lru_cache(maxsize=1024)
+def _compiled(include: tuple[str, ...], exclude: tuple[str, ...]) -> Selection:
+    return Selection(include=tuple(map(selector, include)), exclude=tuple(map(path, exclude)))
