@@ -55,7 +55,7 @@ ROOMS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "attempt: forwarded head, pool, connection, parser": (
         *(f"idemproxy/core/{name}.py" for name in ("forward", "stamp")),
-        *(f"idemproxy/proxy/{name}.py" for name in ("answer_reader", "connection", "dialing", "pool", "upstream")),
+        *(f"idemproxy/proxy/{name}.py" for name in ("answer_reader", "connection", "dialing", "pool", "receiving", "upstream")),
     ),
     "claim and settle: store, lease": (
         *("idemproxy/store/", "idemproxy/core/record.py", "idemproxy/core/transition.py"),

@@ -17,7 +17,7 @@ from idemproxy import __version__
 
 if TYPE_CHECKING:
     from idemproxy.config.load import Configuration
-    from idemproxy.config.settings import StoreSettings
+    from idemproxy.config.settings import Settings, StoreSettings
 
 OK: Final = 0
 FAILED: Final = 1
@@ -48,11 +48,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(parsed: argparse.Namespace) -> int:
     """Serve until a signal."""
-    configuration = _configuration(parsed)
-    if configuration is None:
+    from idemproxy.apart import NotMadeError, made_apart  # noqa: PLC0415 - needed by this command only
+
+    def read() -> Settings | str:
+        found = _loaded(parsed, _why_no_store)
+        return found if isinstance(found, str) else found.settings
+
+    try:
+        # pydantic, YAML and what they make of a file would stay for as long as this runs: twelve megabytes.
+        settings = made_apart(read, meanwhile=_import_what_runs)
+    except NotMadeError:
+        sys.stderr.write("the process that reads the configuration ended before it had\n")
+        return FAILED
+    if isinstance(settings, str):
+        sys.stderr.write(f"{settings}\n")
         return WRONG
-    settings = configuration.settings
-    del configuration  # its text would stay in memory for as long as this runs: four kilobytes for each route
     if settings.workers > 1:
         from idemproxy import workers  # noqa: PLC0415 - as below
 
@@ -60,6 +70,10 @@ def run(parsed: argparse.Namespace) -> int:
     from idemproxy import lifecycle  # noqa: PLC0415 - this is what is heavy
 
     return lifecycle.run(settings)
+
+
+def _import_what_runs() -> None:
+    from idemproxy import lifecycle  # noqa: F401, PLC0415 - as above
 
 
 def check(parsed: argparse.Namespace) -> int:
@@ -228,6 +242,15 @@ def _configuration(
     parsed: argparse.Namespace, why_no_store: Callable[[StoreSettings], str | None] | None = None
 ) -> Configuration | None:
     """The configuration that flags, environment and file make; None after its problems were written to standard error."""
+    found = _loaded(parsed, why_no_store or _why_no_store)
+    if isinstance(found, str):
+        sys.stderr.write(f"{found}\n")
+        return None
+    return found
+
+
+def _loaded(parsed: argparse.Namespace, why_no_store: Callable[[StoreSettings], str | None]) -> Configuration | str:
+    """The same, or its problems as text."""
     from idemproxy.config.load import FLAGS, load  # noqa: PLC0415 - pydantic and YAML take longer than a health check
     from idemproxy.config.problem import ConfigurationError  # noqa: PLC0415 - as above
 
@@ -237,10 +260,9 @@ def _configuration(
         if value is not None:
             flags[name] = value if isinstance(value, list) else [value]
     try:
-        return load(flags, os.environ, why_no_store or _why_no_store)
+        return load(flags, os.environ, why_no_store)
     except ConfigurationError as failure:
-        sys.stderr.write(f"{failure}\n")
-        return None
+        return str(failure)
 
 
 def _why_no_store(settings: StoreSettings) -> str | None:

@@ -45,6 +45,7 @@ LEANS_ON: dict[str, tuple[str, ...]] = {
         *("board", "crew", "listening", "signals"),
     ),
     "workers": ("config/settings", "store/", "observe/", "board", "crew", "lifecycle", "listening"),
+    "apart": (),
     "cli": ("",),
 }
 # The modules of core tell a story: each leans only on those before it, and on the shared ones, which lean on message alone.
@@ -118,7 +119,7 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
         "lifecycle",
         "proxy/pool",
         "proxy/dialing",
-        "proxy/connection",
+        "proxy/receiving",
         "server/",
     ),
     "yaml": ("config/",),

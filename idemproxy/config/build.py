@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import TypeVar
 
 from idemproxy.config import units, values
@@ -43,7 +42,7 @@ def build(
         listen=values.read_address(shape.listen),
         admin=values.read_address(shape.admin.listen),
         store=store_settings(shape.store, store_url),
-        upstreams=MappingProxyType({name: _upstream(name, said) for name, said in shape.upstreams.items()}),
+        upstreams={name: _upstream(name, said) for name, said in shape.upstreams.items()},
         routes=_routes(shape.routes or ()),
         profiles=profiles,
         scope=_scope(_told(shape.scope)),

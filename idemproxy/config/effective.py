@@ -46,7 +46,7 @@ def fill_in(shape: ConfigurationShape) -> tuple[ConfigurationShape, Mapping[str,
     said = {"defaults": defaults, "scope": scope, "routes": tuple(routes)}
     if shape.store.url_file is None and shape.store.url is None:
         said["store"] = shape.store.model_copy(update={"url": STORE_URL})
-    return shape.model_copy(update=said), MappingProxyType(chosen)
+    return shape.model_copy(update=said), chosen
 
 
 def _catch_alls(upstreams: list[str]) -> tuple[RouteShape, ...]:

@@ -49,14 +49,15 @@ def request_head(
     the protocols that the upstream is offered, as a value of `Upgrade`; without it no upgrade is asked for (RFC 9110, 7.8).
     """
     fields = indexed(request.fields)
-    plan = _plan(fields, route.crossing, tells_key=key is not None and route.crossing.key_name is not None)
+    told_key = b"" if key is None or route.crossing.key_name is None else spell_key(key)
+    plan = _plan(fields, route.crossing, tells_key=told_key != b"")
     values = [
         *fields.values,
         request.method.encode("ascii"),
         upstream.base_path,
         without_prefix(request.target, route.strip_prefix) if route.strip_prefix else request.target,
         fields.values[plan.host] if route.preserve_host and plan.host is not None else upstream.authority,
-        b"" if key is None else spell_key(key),
+        told_key,
         b"" if framing is None else framing + b"\r\n",
         b"" if upgrade is None else b"Connection: Upgrade\r\nUpgrade: %b\r\n" % upgrade,
     ]

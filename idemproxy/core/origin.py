@@ -61,7 +61,7 @@ def _speaking(shape: Shape) -> frozenset[bytes]:
     return frozenset(filter(speaks_of_client, shape.places))
 
 
-def told(request: Request, route: Route, arrival: Arrival) -> Request:
+def with_origin(request: Request, route: Route, arrival: Arrival) -> Request:
     """The request with the fields that tell of its origin as they go on; those that it has are `believed`.
 
     It gets a line of `Via` and, if it has none, an `X-Request-Id`, at the end of its fields; on a route whose keys or stamps

@@ -81,13 +81,14 @@ RESULTS: Final[Mapping[type[AttemptResult], Result]] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What every reply to an attempt tells of its operation; `expires_at` in microseconds, counted where it is completed."""
+class Particulars:
+    """What a reply tells of its operation beside the answer; `expires_at` in microseconds, counted where it is completed."""
 
     key_hash: str
     fence: int
     expires_at: int
     unrecorded: bool = False
+    forwarded: Forwarded | None = None
 
 
 class Decoded:
@@ -124,18 +125,24 @@ async def replayed(record: Record, key_hash: str, asked: Fields) -> Reply:
     return Reply(stored.status, head + lines, outcome, body, length, fence=record.fence)
 
 
-def recovered(answer: Answer, head: bytes, told: Told) -> Reply:
+def recovered(answer: Answer, head: bytes, operation: Particulars) -> Reply:
     """What a probe found, to the one who asked; `head` is the answer's, as it is passed on (core.replay)."""
     lines = status_lines(
         Outcome.RECOVERED,
-        key_hash=told.key_hash,
-        fence=told.fence,
-        expires_at=told.expires_at,
-        unrecorded=told.unrecorded,
+        key_hash=operation.key_hash,
+        fence=operation.fence,
+        expires_at=operation.expires_at,
+        unrecorded=operation.unrecorded,
     )
     length = len(answer.body)
     return Reply(
-        answer.status, head + lines, Outcome.RECOVERED, answer.body, length, fence=told.fence, unrecorded=told.unrecorded
+        answer.status,
+        head + lines,
+        Outcome.RECOVERED,
+        answer.body,
+        length,
+        fence=operation.fence,
+        unrecorded=operation.unrecorded,
     )
 
 
@@ -175,38 +182,38 @@ def lost(key_hash: str) -> Reply:
     return refusal(problem(Slug.RECORDS_LOST, detail), Outcome.UNKNOWN, key_hash=key_hash)
 
 
-def not_sent(outcome: NeverSent, forwarded: Forwarded | None = None, told: Told | None = None) -> Reply:
+def not_sent(outcome: NeverSent, operation: Particulars | None = None) -> Reply:
     """No byte of the request left this proxy."""
     detail = f"The request was not sent, since {outcome.reason}: retry with the same key."
     found = problem(Slug.NOT_SENT, detail, status=outcome.status, error=outcome.error)
-    return _told_refusal(found, Outcome.REFUSED, forwarded, told)
+    return _refusal_of(operation, found, Outcome.REFUSED)
 
 
-def outcome_unknown(outcome: Unsure, forwarded: Forwarded | None = None, told: Told | None = None) -> Reply:
+def outcome_unknown(outcome: Unsure, operation: Particulars | None = None) -> Reply:
     """The request left, and no whole answer came back."""
     detail = (
         f"The request was sent, and {outcome.reason}: it may have been carried out. "
         "Find out at the upstream, and do not send it again under a new key before you know."
     )
     found = problem(Slug.OUTCOME_UNKNOWN, detail, status=outcome.status, error=outcome.error)
-    return _told_refusal(found, Outcome.UNKNOWN, forwarded, told)
+    return _refusal_of(operation, found, Outcome.UNKNOWN)
 
 
-def relayed(head: AnswerHead, relay: Relay, settlement: Settlement, forwarded: Forwarded, told: Told) -> Reply:
+def relayed(head: AnswerHead, relay: Relay, settlement: Settlement, operation: Particulars) -> Reply:
     """An answer that has only begun, told as what it will be when it comes to its end."""
-    return _answered(head.status, passed_on(head.reason, head.fields), relay, head.length, settlement, forwarded, told)
+    return _answered(head.status, passed_on(head.reason, head.fields), relay, head.length, settlement, operation)
 
 
-def reply_to(attempted: Attempted, settlement: Settlement, forwarded: Forwarded, told: Told) -> Reply:
+def reply_to(attempted: Attempted, settlement: Settlement, operation: Particulars) -> Reply:
     """What an attempt that is over says to the one who asked first."""
     answer, result = attempted.answer, attempted.result
     if answer is not None:
-        return _answered(answer.status, attempted.head, answer.body, len(answer.body), settlement, forwarded, told)
+        return _answered(answer.status, attempted.head, answer.body, len(answer.body), settlement, operation)
     match result:
         case NeverSent():
-            return not_sent(result, forwarded, told)
+            return not_sent(result, operation)
         case Unsure():
-            return outcome_unknown(result, forwarded, told)
+            return outcome_unknown(result, operation)
         case Answered():
             raise AssertionError(f"an answer that is not here: {attempted}")
 
@@ -217,21 +224,36 @@ def _answered(
     body: bytes | Relay,
     length: int | None,
     settlement: Settlement,
-    forwarded: Forwarded,
-    told: Told,
+    operation: Particulars,
 ) -> Reply:
     outcome = _OUTCOMES[settlement]
     lines = status_lines(
         outcome,
-        key_hash=told.key_hash,
-        fence=told.fence,
-        expires_at=told.expires_at if settlement is Settlement.COMPLETE else None,
-        unrecorded=told.unrecorded,
+        key_hash=operation.key_hash,
+        fence=operation.fence,
+        expires_at=operation.expires_at if settlement is Settlement.COMPLETE else None,
+        unrecorded=operation.unrecorded,
     )
-    return Reply(status, head + lines, outcome, body, length, fence=told.fence, unrecorded=told.unrecorded, forwarded=forwarded)
+    return Reply(
+        status,
+        head + lines,
+        outcome,
+        body,
+        length,
+        fence=operation.fence,
+        unrecorded=operation.unrecorded,
+        forwarded=operation.forwarded,
+    )
 
 
-def _told_refusal(found: Problem, outcome: Outcome, forwarded: Forwarded | None, told: Told | None) -> Reply:
-    if told is None:
+def _refusal_of(operation: Particulars | None, found: Problem, outcome: Outcome) -> Reply:
+    if operation is None:
         return refusal(found, outcome)
-    return refusal(found, outcome, key_hash=told.key_hash, fence=told.fence, unrecorded=told.unrecorded, forwarded=forwarded)
+    return refusal(
+        found,
+        outcome,
+        key_hash=operation.key_hash,
+        fence=operation.fence,
+        unrecorded=operation.unrecorded,
+        forwarded=operation.forwarded,
+    )

@@ -14,11 +14,11 @@ import math
 from dataclasses import field
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from idemproxy.core.decision import Rule, Verb, decide
 from idemproxy.core.ending import completed, conclude, still_unknown
-from idemproxy.core.origin import told
+from idemproxy.core.origin import with_origin
 from idemproxy.core.outcome import NeverSent, Settlement, Unsure, judge
 from idemproxy.core.probe import Done, NotDone, Unclear
 from idemproxy.core.problem import Slug
@@ -28,7 +28,7 @@ from idemproxy.core.transition import Ask, Granted, Release, Settled
 from idemproxy.observe.observation import Result
 from idemproxy.proxy.answers import (
     RESULTS,
-    Told,
+    Particulars,
     lost,
     outcome_unknown,
     recovered,
@@ -90,9 +90,9 @@ class Call:
     arrival: Arrival
     note: tuple[WorkflowIdentity, Note] | None = None
 
-    def as_told(self) -> Request:
+    def as_sent(self) -> Request:
         """The request as the upstream gets it; a replay does without."""
-        return told(self.request, self.route, self.arrival)
+        return with_origin(self.request, self.route, self.arrival)
 
 
 @dataclass(slots=True)
@@ -150,9 +150,7 @@ class Exchange:
     def start(self, call: Call) -> Journey:
         """Set out on the journey, in a task of its own."""
         journey = Journey(call, self._loop.create_future(), elapsed() + call.wait)
-        task = self._loop.create_task(self._run(journey))
-        self._under_way[task] = journey
-        task.add_done_callback(self._under_way.pop)
+        self._under_way[self._loop.create_task(self._run(journey))] = journey
         return journey
 
     @property
@@ -163,7 +161,9 @@ class Exchange:
     async def finished(self) -> None:
         """Return when every journey has come to its end."""
         while self._under_way:
-            await asyncio.wait(self._under_way)
+            ended, _ = await asyncio.wait(self._under_way)
+            for task in ended:
+                self._under_way.pop(task, None)  # as each does by itself, but for one that was cancelled before it began
 
     async def abandon(self) -> None:
         """End what is under way, and tell those who wait that its outcome is unknown."""
@@ -189,6 +189,7 @@ class Exchange:
         finally:
             if journey.reply is None:  # since the run is at its end
                 journey.waiter.cancel()
+            self._under_way.pop(cast("asyncio.Task[None]", asyncio.current_task()))
 
     async def _travel(self, journey: Journey, wake: Wake | None = None) -> None:
         """Claim, and do what the machine says, until there is something to say to the client.
@@ -267,7 +268,7 @@ class Exchange:
         call, policy = journey.call, journey.call.route.policy
 
         begin_relay = partial(_begin_relay, journey, hold, started)
-        attempted = await attempt(self._pools[call.route.upstream], call.as_told(), call.key, call.route, lease, begin_relay)
+        attempted = await attempt(self._pools[call.route.upstream], call.as_sent(), call.key, call.route, lease, begin_relay)
         settlement, ending = conclude(attempted.result, attempted.answer, attempted.head, policy, before)
         settled = await self._settler.settle(call.identity, hold, ending)
         if attempted.relay is not None:
@@ -283,21 +284,21 @@ class Exchange:
         if overtaken:
             settlement = Settlement.MARK_UNKNOWN  # what this answer says is not all that happened to the operation
         unrecorded = overtaken or settled is None
-        journey.tell(reply_to(attempted, settlement, forwarded, _told(call, hold, forwarded.seconds, unrecorded=unrecorded)))
+        journey.tell(reply_to(attempted, settlement, _particulars(call, hold, forwarded, unrecorded=unrecorded)))
 
     async def _probe(self, journey: Journey, hold: Hold, before: Record, rule: ProbeRule) -> bool:
         """Ask the upstream about an unknown outcome; True when it surely did not happen, and may be forwarded."""
         call = journey.call
         since = before.settled_at or before.claimed_at
         unsettled = rule.settle - (hold.claimed_at - since) / MICROSECONDS
-        verdict = await probe(self._pools[call.route.upstream], rule, call.as_told(), call.key, call.route)
+        verdict = await probe(self._pools[call.route.upstream], rule, call.as_sent(), call.key, call.route)
         match verdict:
             case Done(answer):
                 head = passed_on(answer.reason, answer.fields)
                 ending = completed(answer, head, call.route.policy, Source.RECOVERED)
                 settled = await self._settler.settle(call.identity, hold, ending)
                 unrecorded = settled is None or settled is Settled.STALE
-                journey.tell(recovered(answer, head, _told(call, hold, 0.0, unrecorded=unrecorded)))
+                journey.tell(recovered(answer, head, _particulars(call, hold, unrecorded=unrecorded)))
             case NotDone() if unsettled <= 0:
                 return True
             case NotDone():
@@ -315,10 +316,11 @@ def _begin_relay(journey: Journey, hold: Hold, started: float, head: AnswerHead,
     """The reply is an answer that only begins."""
     call, forwarded = journey.call, Forwarded(Result.ANSWERED, perf_counter() - started)
     settlement = judge(judged(head), call.route.policy.outcome)
-    journey.tell(relayed(head, relay, settlement, forwarded, _told(call, hold, forwarded.seconds)))
+    journey.tell(relayed(head, relay, settlement, _particulars(call, hold, forwarded)))
 
 
-def _told(call: Call, hold: Hold, seconds: float, *, unrecorded: bool = False) -> Told:
-    """What a reply tells of its operation, `seconds` after the claim: about when its answer expires, on the store's clock."""
-    expires_at = hold.claimed_at + round((seconds + call.route.policy.retention) * MICROSECONDS)
-    return Told(call.identity.key_hash, hold.fence, expires_at, unrecorded)
+def _particulars(call: Call, hold: Hold, forwarded: Forwarded | None = None, *, unrecorded: bool = False) -> Particulars:
+    """Of an operation that was `forwarded` after its claim, or found: about when its answer expires, on the store's clock."""
+    seconds = (forwarded.seconds if forwarded else 0.0) + call.route.policy.retention
+    expires_at = hold.claimed_at + round(seconds * MICROSECONDS)
+    return Particulars(call.identity.key_hash, hold.fence, expires_at, unrecorded, forwarded)

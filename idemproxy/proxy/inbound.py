@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from idemproxy.core.journal import Note, WorkflowIdentity
 from idemproxy.core.key import KeyInvalidError, KeyMode, KeySource, hash_secretly
 from idemproxy.core.message import Fields, Indexed, Request, Shape, field_values
-from idemproxy.core.origin import Arrival, believed, told
+from idemproxy.core.origin import Arrival, believed, with_origin
 from idemproxy.core.policy import SAFE_METHODS, Effect, Route, comparable_path
 from idemproxy.core.problem import Problem, Slug, problem
 from idemproxy.core.record import MICROSECONDS, Identity
@@ -137,7 +137,7 @@ def arrive(
             raise _nameless(route, close=http.body_exists)
         is_read = not covers and (route.effect is Effect.READ or request.method in SAFE_METHODS)
         upgrade = asked if asked and not http.body_exists else None
-        return Passing(told(request, route, arrival), route, Outcome.READ if is_read else Outcome.BYPASSED, upgrade)
+        return Passing(with_origin(request, route, arrival), route, Outcome.READ if is_read else Outcome.BYPASSED, upgrade)
     scope = find_scope(fields, route.policy.scope, secret)
     identity = None if name.key is None else _identity(scope, route, name.key, secret)
     return Covered(request, route, scope, name.key, identity, name.workflow, arrival)

@@ -17,8 +17,8 @@ from idemproxy.core.replay import passed_on, status_lines
 from idemproxy.observe.observation import Outcome
 from idemproxy.proxy.answers import not_sent, outcome_unknown
 from idemproxy.proxy.body import Intake, SlowError, answer_expectation
-from idemproxy.proxy.connection import UnsureError
 from idemproxy.proxy.pool import NotSentError
+from idemproxy.proxy.receiving import UnsureError
 from idemproxy.proxy.reply import BrokenOffError, Reply
 from idemproxy.proxy.tunnel import Tunnel
 from idemproxy.proxy.upstream import start_on

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from idemproxy.core.forward import request_head
 from idemproxy.core.policy import MIB
 from idemproxy.core.probe import ProbeError, Unclear, Verdict, judge_probe, probe_request
-from idemproxy.proxy.connection import UnsureError
 from idemproxy.proxy.pool import NotSentError
+from idemproxy.proxy.receiving import UnsureError
 from idemproxy.proxy.upstream import start_on
 
 if TYPE_CHECKING:

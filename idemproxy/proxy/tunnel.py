@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from idemproxy.proxy.connection import UnsureError
 from idemproxy.proxy.outbound import cut
+from idemproxy.proxy.receiving import UnsureError
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

@@ -11,8 +11,8 @@ from idemproxy.core.message import Answer, field_values
 from idemproxy.core.outcome import Answered, AttemptResult, NeverSent, Unsure
 from idemproxy.core.policy import KIB
 from idemproxy.core.replay import passed_on
-from idemproxy.proxy.connection import UnsureError
 from idemproxy.proxy.pool import NotSentError
+from idemproxy.proxy.receiving import UnsureError
 from idemproxy.proxy.reply import Relay
 
 if TYPE_CHECKING:

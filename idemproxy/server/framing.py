@@ -113,27 +113,30 @@ class Framing:
         self._trailers = 0
         self.head_ended = False
         """Whether the last `split` ended a head: then `sized` or `chunked` is due, if the request has a body."""
+        self.between = True
+        """Whether the last request is whole."""
 
     @property
     def head_begun(self) -> bool:
         """Whether part of a head is here, and not all of it."""
         return bool(self._head)
 
-    @property
-    def between(self) -> bool:
-        """Whether the last request is whole."""
-        return self._state == self._in_head
-
     def sized(self, length: int) -> None:
         """So many bytes of body follow."""
         self._left = length
         self._state = self._in_sized_body
+        self.between = False
 
     def chunked(self) -> None:
         """A body in chunks follows."""
         self._left = 0
         self._trailers = 0
         self._state = self._in_chunks
+        self.between = False
+
+    def _end_of_body(self) -> None:
+        self._state = self._in_head
+        self.between = True
 
     def split(self, data: bytes) -> Split:
         """What may be read now, up to the end of a head or of a body, and what comes behind that. Raises UnreadableError."""
@@ -175,7 +178,7 @@ class Framing:
         part, rest = data[: self._left], data[self._left :]
         self._left -= len(part)
         if not self._left:
-            self._state = self._in_head
+            self._end_of_body()
         return part, rest
 
     def _in_chunks(self, data: bytes) -> Split:
@@ -216,7 +219,7 @@ class Framing:
         while at < len(data):
             line, at = self._next_line(data, at)
             if line == b"\r\n":
-                self._state = self._in_head
+                self._end_of_body()
                 return line, data[at:]
             if line is not None:
                 self._trailers += 1

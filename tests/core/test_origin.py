@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from idemproxy.core.key import KeyRule
 from idemproxy.core.message import Fields, Request, field_values, indexed
-from idemproxy.core.origin import Arrival, believed, is_trusted, request_id_of, told
+from idemproxy.core.origin import Arrival, believed, is_trusted, request_id_of, with_origin
 from idemproxy.core.policy import Forwarded, Policy, Route
 from idemproxy.core.stamp import StampRule
 
@@ -41,7 +41,7 @@ CLAIMS: Final[Fields] = (
 def goes_on(fields: Fields, arrival: Arrival = STRANGER, forwarded: Forwarded = Forwarded.NONE) -> Fields:
     """The fields of a request as they go on, less the line of `Via`, which comes last where the client named the request."""
     request = Request("POST", b"/", believed(indexed(fields), arrival))
-    *rest, via = told(request, replace(ROUTE, forwarded=forwarded), arrival).fields
+    *rest, via = with_origin(request, replace(ROUTE, forwarded=forwarded), arrival).fields
     assert (b"Via", arrival.version + b" idemproxy") == via
     return tuple(rest)
 
@@ -53,7 +53,7 @@ def test_nothing_is_told_of_the_client() -> None:
     """An upstream that is a third party does not learn its caller's callers: only that there was a proxy."""
     request = Request("POST", b"/a", OWN, b"body")
 
-    assert replace(request, fields=(*OWN, VIA)) == told(request, ROUTE, STRANGER)
+    assert replace(request, fields=(*OWN, VIA)) == with_origin(request, ROUTE, STRANGER)
 
 
 @pytest.mark.parametrize("version", [b"1.1", b"1.0"])
@@ -61,7 +61,7 @@ def test_via_says_what_the_client_spoke(version: bytes) -> None:
     """The version is that of the message received, and earlier lines stay as they are (RFC 9110, section 7.6.3)."""
     fields = ((b"via", b"1.0 first, 1.1 second"), *OWN)
 
-    found = told(Request("GET", b"/", fields), ROUTE, replace(STRANGER, version=version)).fields
+    found = with_origin(Request("GET", b"/", fields), ROUTE, replace(STRANGER, version=version)).fields
 
     assert (*fields, (b"Via", version + b" idemproxy")) == found
 
@@ -206,7 +206,7 @@ def test_forwarded_goes_on_where_a_trusted_proxy_left_off() -> None:
 
 def test_a_request_without_a_name_gets_one() -> None:
     """The given one, as the last field."""
-    found = told(Request("GET", b"/", OWN[:2]), ROUTE, STRANGER)
+    found = with_origin(Request("GET", b"/", OWN[:2]), ROUTE, STRANGER)
 
     assert (*OWN[:2], VIA, (b"X-Request-Id", ID)) == found.fields
     assert ID.decode() == request_id_of(found.fields, ROUTE, STRANGER)
@@ -223,7 +223,7 @@ def test_a_name_is_kept(values: tuple[bytes, ...]) -> None:
 @pytest.mark.parametrize("route", [KEYED, STAMPED], ids=["keys", "stamps"])
 def test_where_keys_stand_in_the_field_none_is_made(route: Route) -> None:
     """An upstream that takes X-Request-Id for a key must not be given one that the caller does not know."""
-    found = told(Request("POST", b"/", OWN[:2]), route, STRANGER)
+    found = with_origin(Request("POST", b"/", OWN[:2]), route, STRANGER)
 
     assert (*OWN[:2], VIA) == found.fields
     assert request_id_of(found.fields, route, STRANGER) is None
@@ -310,7 +310,11 @@ def test_every_other_field_stays_where_it_is(fields: Fields, *, trusted: bool, f
     own = [pair for pair in fields if pair[0].lower() not in spoken]
     request = Request("GET", b"/", believed(indexed(fields), arrival))
 
-    found = [pair for pair in told(request, replace(ROUTE, forwarded=forwarded), arrival).fields if pair[0].lower() not in spoken]
+    found = [
+        pair
+        for pair in with_origin(request, replace(ROUTE, forwarded=forwarded), arrival).fields
+        if pair[0].lower() not in spoken
+    ]
 
     assert own == found[: len(own)]
     assert {b"X-Forwarded-Host", b"X-Forwarded-Proto", b"Via", b"X-Request-Id"} >= {name for name, _ in found[len(own) :]}

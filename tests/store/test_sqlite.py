@@ -52,6 +52,19 @@ async def test_claims_that_wait_together_share_one_commit(files: SqliteHarness) 
     assert [1, 1] == [after_claims - before, commits(files.path) - after_claims]
 
 
+async def test_what_comes_in_the_next_turn_shares_the_commit(files: SqliteHarness) -> None:
+    """A claim that is asked one turn of the loop after another, as when the sockets are looked at again, costs no commit more."""
+    store = await files.open()
+    before = commits(files.path)
+    for number in range(20):  # one alone might find the thread still on its way to the first
+        first = asyncio.create_task(granted(store, identity(f"first-{number}")))
+        await asyncio.sleep(0)
+        second = asyncio.create_task(granted(store, identity(f"second-{number}")))
+        await asyncio.gather(first, second)
+
+    assert 20 == commits(files.path) - before
+
+
 async def test_what_changes_nothing_is_not_committed(files: SqliteHarness) -> None:
     """Reads, replays, repeated claims and stale writes leave the log as it was: no flush to the disk."""
     store = await files.open()

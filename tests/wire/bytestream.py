@@ -55,7 +55,8 @@ class ByteStream:
     def finish(self) -> None:
         """Say that nothing more comes (FIN), and keep listening."""
         self._say_goodbye()
-        socket.socket.shutdown(self.sock, socket.SHUT_WR)  # the method of an SSLSocket would forget how to decipher
+        with suppress(OSError):  # the other side has gone
+            socket.socket.shutdown(self.sock, socket.SHUT_WR)  # the method of an SSLSocket would forget how to decipher
 
     def close(self) -> None:
         """Say goodbye (FIN), and hear no more."""

@@ -12,9 +12,9 @@ import pytest
 
 from idemproxy.core.message import Request
 from idemproxy.core.policy import Upstream as UpstreamSettings
-from idemproxy.proxy.connection import UnsureError
 from idemproxy.proxy.lease import Lease, elapsed
 from idemproxy.proxy.pool import NotSentError, Pool
+from idemproxy.proxy.receiving import UnsureError
 from idemproxy.proxy.upstream import start_on
 from tests.wire.client import Client, ask, new_key, outcome, problem, request, status
 from tests.wire.combination import client_context, current

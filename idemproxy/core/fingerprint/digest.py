@@ -21,6 +21,7 @@ from __future__ import annotations
 from binascii import b2a_base64
 from functools import lru_cache
 from hashlib import sha256
+from typing import NamedTuple
 
 from idemproxy.core.coding import names, undo
 from idemproxy.core.fingerprint.form import canonical_form
@@ -46,7 +47,8 @@ def fingerprint(request: Request, rule: FingerprintRule, *, max_decoded: int) ->
     content_types = field_values(request.fields, b"content-type")
     tag, codings, body = _body(request, rule, content_types, max_decoded)
     method, target = request.method.encode("utf-8", "surrogatepass"), request.target
-    types, chosen = _listed(content_types), _chosen(request, rule) if rule.headers else b""
+    chosen = _chosen(request, rule) if rule.headers else b""
+    types = _read(content_types[0]).framed if len(content_types) == 1 else framed_list(map(essence, content_types))
     digest = sha256(
         b"%d:%b%d:%b%b%d:%b%d:%b%d:%b%d:"
         % (
@@ -63,13 +65,25 @@ def fingerprint(request: Request, rule: FingerprintRule, *, max_decoded: int) ->
     return f"v1:{b2a_base64(digest.digest())[:_LENGTH].translate(_URL_SAFE).decode()}"
 
 
-def _listed(content_types: list[bytes]) -> bytes:
-    return _of_one(content_types[0]) if len(content_types) == 1 else framed_list(map(essence, content_types))
+class _Type(NamedTuple):
+    """What follows from the value of a Content-Type field: its essence in a list, and the form and the charset of the body."""
+
+    framed: bytes
+    form: bytes
+    charset: bytes
+    """`utf-8` where none is named; empty where the parameters cannot be read."""
 
 
 @lru_cache(maxsize=32)
-def _of_one(content_type: bytes) -> bytes:
-    return framed_list([essence(content_type)])
+def _read(content_type: bytes) -> _Type:
+    kind, found = essence(content_type), parameters(content_type)
+    if kind == b"application/json" or kind.endswith(b"+json"):
+        form = b"json"
+    elif kind == b"application/x-www-form-urlencoded":
+        form = b"form"
+    else:
+        form = b"multipart" if kind.startswith(b"multipart/") else b"bytes"
+    return _Type(framed_list([kind]), form, b"" if found is None else found.get(b"charset", b"utf-8").lower())
 
 
 def _chosen(request: Request, rule: FingerprintRule) -> bytes:
@@ -98,28 +112,23 @@ def _canonical(body: bytes, rule: FingerprintRule, content_types: list[bytes]) -
     """The form that the content type calls for, and the body in it: None where it is malformed, or the type has no form."""
     if len(content_types) != 1:
         return b"bytes", None
-    match essence(content_types[0]):
-        case b"application/x-www-form-urlencoded":
+    content_type = _read(content_types[0])
+    match content_type.form:
+        case b"json":
+            is_utf8 = _is_utf8(body, content_type.charset)
+            return canonical_json(body, selection(rule)) if is_utf8 else (b"json", None)
+        case b"form":
             return b"form", canonical_form(body)
-        case kind if kind == b"application/json" or kind.endswith(b"+json"):
-            return canonical_json(body, selection(rule)) if _is_utf8(body, content_types[0]) else (b"json", None)
-        case kind if kind.startswith(b"multipart/"):
+        case b"multipart":
             return b"multipart", canonical_multipart(body, content_types[0])
         case _:
             return b"bytes", None
 
 
-def _is_utf8(body: bytes, content_type: bytes) -> bool:
+def _is_utf8(body: bytes, charset: bytes) -> bool:
     """Whether nothing says that the text is in another character set.
 
     JSON is UTF-8 and its types have no such parameter (RFC 8259, sections 8.1 and 11), but there are servers that heed one; in
     another set two texts may differ that are the same in UTF-8. It is another too where the parameters cannot be read.
     """
-    charset = _charset(content_type)
     return charset in _UTF8 or (charset == b"us-ascii" and body.isascii())
-
-
-@lru_cache(maxsize=32)
-def _charset(content_type: bytes) -> bytes:
-    found = parameters(content_type)
-    return b"" if found is None else found.get(b"charset", b"utf-8").lower()

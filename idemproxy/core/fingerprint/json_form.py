@@ -20,6 +20,8 @@ Json: TypeAlias = object
 MOST_LEVELS = 100
 """Arrays and objects within one another. A limit of our own: Python's depends on its version and on who calls."""
 
+_SPACE = " \t\n\r"
+
 # A number cannot be written bare by the encoder, so it becomes a string that no JSON text has: a reader joins these two halves
 # of a pair, when they stand together, to one character.
 _NUMBER_MARK = "\ud800\udc00"
@@ -56,8 +58,10 @@ def read_json(body: bytes) -> Json:
 
     Raises ValueError or RecursionError for what is not JSON in UTF-8, has a name twice in one object, or more than 100 levels.
     """
-    text = body.decode()
-    document: Json = _DECODER.decode(text)
+    text = body.decode().strip(_SPACE)
+    document, end = _DECODER.raw_decode(text)
+    if end < len(text):
+        raise ValueError("more than one value")
     if text.count("[") + text.count("{") > MOST_LEVELS and _is_too_deep(document):
         raise ValueError("too many levels")
     return document
