@@ -53,7 +53,7 @@ EXIT_DRAINED: Final = 0
 EXIT_NOT_STARTED: Final = 1
 EXIT_UNFINISHED: Final = 3
 
-_YOUNG: Final = 20_000
+_YOUNG: Final = 5_000
 """How many more objects than there were before, of those that may be part of a cycle, before cycles are looked for."""
 
 LAST_WORDS: Final = 2.0

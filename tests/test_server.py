@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
 
 from idemproxy.core.problem import Problem
-from idemproxy.server.connection import Server, Serving, unmarked
+from idemproxy.server.connection import Server, ServerConnection, Serving, unmarked
 from idemproxy.server.incoming import Incoming
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -97,7 +99,7 @@ async def test_an_answer_that_has_begun_is_not_followed_by_another(caplog: pytes
 @asynccontextmanager
 async def connected(handler: Serving) -> AsyncIterator[tuple[Server, asyncio.StreamReader, asyncio.StreamWriter]]:
     """A server and a connection to it."""
-    server = Server(handler, unmarked, access_log=None)
+    server = Server(handler, unmarked, handler_cancellation=True, access_log=None)
     listening = await asyncio.get_running_loop().create_server(server, "127.0.0.1", 0)
     reader, writer = await asyncio.open_connection(*listening.sockets[0].getsockname())
     yield server, reader, writer
@@ -141,3 +143,87 @@ async def test_what_nobody_asked_for_of_a_body_is_passed_over() -> None:
         writer.write(bytes(600_000) + GET)
 
         assert [b"PUT", b"GET"] == [put, await reader.readexactly(3)]
+
+
+async def test_what_is_behind_an_upgrade_goes_into_its_tunnel() -> None:
+    """Also where another request is in front of it in the same packet: none of the other protocol's bytes is taken for HTTP."""
+    early: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    async def serve(http: Incoming) -> bool:
+        await asyncio.sleep(0)
+        if http.raw_path == "/":
+            http.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+            return True
+        early.set_result(await http.connection.divert().readany())
+        return False
+
+    async with connected(serve) as (_, _, writer):
+        writer.write(GET + b"GET /tunnel HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nearly")
+        async with asyncio.timeout(5):
+            assert b"early" == await early
+
+
+async def test_a_client_that_does_not_wait_does_not_keep_others_waiting() -> None:
+    """What is answered in here waits for nothing; but after each of it everybody else has a turn."""
+    requests, since, most = 2_000, 0, 0
+    loop = asyncio.get_running_loop()
+    all_served = loop.create_future()
+
+    async def refuse(http: Incoming) -> bool:
+        nonlocal requests, since, most
+        requests, since = requests - 1, since + 1
+        most = max(most, since)
+        http.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+        if not requests:
+            all_served.set_result(None)
+        return True
+
+    def turn() -> None:
+        nonlocal since
+        since = 0
+        if not all_served.done():
+            loop.call_soon(turn)
+
+    async with connected(refuse) as (_, _, writer):
+        turn()
+        writer.write(requests * GET)
+        await all_served
+
+    assert most <= 2
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        GET[:-2] + b"X: " + bytes(30_000).replace(b"\0", b"a"),
+        GET + b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 400000\r\n\r\n" + bytes(400_000),
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 400000\r\n\r\n" + bytes(300_000),
+    ],
+    ids=["part of a head", "a request that waits", "part of a body"],
+)
+async def test_a_client_that_has_left_leaves_nothing(sent: bytes) -> None:
+    """What it sent, perhaps megabytes, is freed with its connection, and does not wait for a search for cycles, which is rare."""
+
+    async def serve(_http: Incoming) -> bool:
+        await asyncio.get_running_loop().create_future()
+        return False
+
+    async with connected(serve) as (_, _, writer):
+        writer.write(sent)
+        await writer.drain()
+        while not (here := _connections()):  # noqa: ASYNC110 - what is looked for is told by nothing else
+            await asyncio.sleep(0)
+        gc.collect()
+        gc.disable()
+        try:
+            writer.transport.abort()
+            async with asyncio.timeout(5):
+                while any(one() is not None for one in here):  # noqa: ASYNC110 - as above
+                    await asyncio.sleep(0)
+        finally:
+            gc.enable()
+
+
+def _connections() -> list[weakref.ref[object]]:
+    """All connections of clients."""
+    return [weakref.ref(each) for each in gc.get_objects() if type(each) is ServerConnection]

@@ -5,7 +5,7 @@ Limits of the head are larger than those for requests: an over-long answer to a 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import httptools
 
@@ -52,7 +52,7 @@ class AnswerReader:
     """
 
     def __init__(self, *, to_head: bool) -> None:
-        self._parser = httptools.HttpResponseParser(self)
+        self._parser: Any = httptools.HttpResponseParser(self)
         self._to_head = False
         self.next(to_head=to_head)
 
@@ -84,6 +84,13 @@ class AnswerReader:
         self._framing_bytes = 0
         """Behind the head, since the last piece of the body."""
         self._trailer_bytes = 0
+
+    def leave(self) -> None:
+        """There is no next answer: let go of the parser, with which this is a cycle, and of what was read last."""
+        self._parser = None
+        self.head = None
+        self._fields = []
+        self._chunks.clear()
 
     def feed(self, data: bytes) -> None:
         """Read what came."""

@@ -193,6 +193,8 @@ class Connection(ReceivingConnection):
         self._idle = True
         self.fresh = False
         self._answer.on_interim = None
+        if self._lost:
+            self._answer.leave()
 
     def abort(self) -> None:
         """Drop the connection at once, unless it is about to end in order."""

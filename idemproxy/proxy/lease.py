@@ -104,6 +104,9 @@ class Leases:
         except StoreUnavailableError as exc:
             _log.warning("%d leases could not be renewed: %s", len(kept), exc)
             return False
+        except Exception:  # noqa: BLE001 - whatever it is, the other leases, and this one the next time, are to be renewed
+            _log.exception("a fault of this proxy, while it renewed leases")
+            return False
         for (_, hold, lease), still_held in zip(kept, renewed, strict=True):
             if still_held:
                 lease.until = asked_at + duration

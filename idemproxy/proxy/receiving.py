@@ -180,7 +180,9 @@ class ReceivingConnection(asyncio.Protocol):
         """Whatever was not whole by now never will be."""
         self._lost = True
         self._look_at(None)
-        if not self._idle:
+        if self._idle:
+            self._answer.leave()
+        else:
             self._hear_last_words()
             why = getattr(exc, "reason", None) or getattr(exc, "strerror", None) or str(exc or "")  # TLS has reasons
             self._fail(Unsure("the connection ended before the answer was whole" + (f": {why}" if why else "")))

@@ -88,6 +88,8 @@ class ServerConnection(ReadingConnection):
                 if self._queue:
                     if not await self._serve(self._queue.popleft()):
                         break
+                    if self._queue or self._rest:
+                        await asyncio.sleep(0)  # what is refused in here waits for nothing, and others have their turn
                 elif self._refused is not None:
                     self._say(self._refused)
                     await self._linger()
@@ -107,7 +109,7 @@ class ServerConnection(ReadingConnection):
         except Exception as exc:  # noqa: BLE001 - whatever it is, the client is told
             self._confess(http, exc)
             stays = False
-        if self._upgraded and self._inlet is None:
+        if self._upgraded and self._inlet is None and not self._queue:  # what is in the queue ends with the one that asks
             self._upgraded = False  # no other protocol came of it: what is behind it is the next request
             self.data_received(b"")
         if stays and not http.content.is_eof():

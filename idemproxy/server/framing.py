@@ -106,7 +106,7 @@ class Framing:
 
     def __init__(self, limits: ClientLimits) -> None:
         self._limits = limits
-        self._state: Callable[[bytes], Split] = self._in_head
+        self._state: Callable[[Framing, bytes], Split] = Framing._in_head  # no bound method: that would be a cycle
         self._head = bytearray()
         self._line = bytearray()
         self._left = 0
@@ -124,24 +124,24 @@ class Framing:
     def sized(self, length: int) -> None:
         """So many bytes of body follow."""
         self._left = length
-        self._state = self._in_sized_body
+        self._state = Framing._in_sized_body
         self.between = False
 
     def chunked(self) -> None:
         """A body in chunks follows."""
         self._left = 0
         self._trailers = 0
-        self._state = self._in_chunks
+        self._state = Framing._in_chunks
         self.between = False
 
     def _end_of_body(self) -> None:
-        self._state = self._in_head
+        self._state = Framing._in_head
         self.between = True
 
     def split(self, data: bytes) -> Split:
         """What may be read now, up to the end of a head or of a body, and what comes behind that. Raises UnreadableError."""
         self.head_ended = False
-        return self._state(data)
+        return self._state(self, data)
 
     def _in_head(self, data: bytes) -> Split:
         if not self._head:
@@ -195,7 +195,7 @@ class Framing:
                 if size is None:
                     break
                 if not size:
-                    self._state = self._in_trailers
+                    self._state = Framing._in_trailers
                     break
                 self._left = size + len(b"\r\n")
         return data[:at], data[at:]

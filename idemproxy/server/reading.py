@@ -133,6 +133,9 @@ class ReadingConnection(web.RequestHandler):
             self._timer.cancel()
         if self._body is not None and not self._body.is_eof():
             self._body.set_exception(exc or ConnectionResetError("the client is gone"))
+        # They know this connection, too; what they hold, perhaps megabytes, would wait for a search for cycles, which is rare.
+        self._body, self._rest = None, b""
+        self._queue.clear()
         super().connection_lost(exc)
 
     async def drain(self) -> None:

@@ -128,8 +128,8 @@ class Link:
                 if isinstance(error, UnconfirmedError):
                     self._doubt()
             except RedisError as error:
-                failure = RefusedError(self.address, error)
-                is_done = lane is None or not await _mended(lane, error, until, script)
+                left = error if lane is None else await _left(lane, error, until, script)
+                failure, is_done = RefusedError(self.address, left or error), left is not None
             if is_done or again:
                 if lost is None or lost is failure:
                     raise failure
@@ -222,15 +222,18 @@ async def together(calls: Iterable[Coroutine[Any, Any, Reply]]) -> Sequence[Repl
     return cast("Sequence[Reply]", replies)
 
 
-async def _mended(lane: Lane, error: RedisError, until: float, script: Script | None) -> bool:
-    """Whether the reason was removed for which a command was not carried out."""
+async def _left(lane: Lane, error: RedisError, until: float, script: Script | None) -> RedisError | None:
+    """What still keeps a command from being carried out; None where the reason was removed."""
     if isinstance(error, NoScriptError) and script is not None:
-        await lane.submit(script.load, until)
-        return True
+        try:
+            await lane.submit(script.load, until)
+        except RedisError as worse:
+            return worse
+        return None
     if is_replica(error):
         await lane.close(asyncio.get_running_loop().time())  # whoever connects anew may find the primary
-        return True
-    return False
+        return None
+    return error
 
 
 def _heard(reply: asyncio.Future[Reply]) -> None:

@@ -266,3 +266,22 @@ async def test_users_as_the_documents_have_them_keep_what_was_completed(tmp_path
             record = await recorded(store)
 
     assert (Phase.COMPLETED, COMPLETION.answer) == (record.phase, record.answer)
+
+
+async def test_a_server_that_forgot_the_scripts_and_does_not_take_them_again_is_away(server: RedisServer) -> None:
+    """As with all that a server refuses, whoever asked is told that the store is unavailable, and why."""
+    async with plain(server.url) as admin:
+        await admin.execute_command("ACL", "SETUSER", "narrow", "on", ">pass", "~*", "&*", "+@all")  # type: ignore[no-untyped-call]
+        async with opened(server.url.replace("redis://", "redis://narrow:pass@")) as store:
+            hold = await granted(store)
+            await admin.execute_command("ACL", "SETUSER", "narrow", "-script|load")  # type: ignore[no-untyped-call]
+            await admin.script_flush()
+            asked = (
+                store.claim(identity(1), ask()),
+                store.renew([(identity(), hold)], LEASE),
+                store.complete(identity(), hold, COMPLETION),
+                store.release(identity(), hold),
+            )
+            said = [await refusal(each) for each in asked]
+
+    assert [True] * len(asked) == ["script" in each for each in said]
