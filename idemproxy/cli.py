@@ -320,7 +320,10 @@ def _admin_of_this_environment() -> str:
 
         from idemproxy.config import source  # noqa: PLC0415 - as above
 
-        match source.read(Path(file), os.environ).tree:
+        document = source.read(Path(file), os.environ)
+        if not document.whole:  # the default might be another proxy's
+            raise argparse.ArgumentTypeError(f"IDEMPROXY_CONFIG tells no address: {document.problems[0]}")
+        match document.tree:
             case {"admin": {"listen": str(address)}}:
                 return address
     return _ADMIN

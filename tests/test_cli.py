@@ -317,6 +317,21 @@ def test_healthcheck_finds_the_proxy_of_a_file(
     assert (0, 1, ["/livez"]) == (found, main(["healthcheck"]), admin.asked)
 
 
+@pytest.mark.parametrize("command", ["healthcheck", "wait --timeout 0s", "records list"])
+def test_a_configuration_that_cannot_be_read_is_told(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No other proxy is asked in place of the one that was meant."""
+    file = tmp_path / "missing.yaml"
+    monkeypatch.setenv("IDEMPROXY_CONFIG", str(file))
+
+    with pytest.raises(SystemExit) as ended:
+        main(command.split())
+
+    assert 2 == ended.value.code
+    assert f"IDEMPROXY_CONFIG tells no address: {file}:1: there is no such file: check the path" in capsys.readouterr().err
+
+
 def test_healthcheck_is_fine_with_200(admin: Admin, capsys: pytest.CaptureFixture[str]) -> None:
     """A living proxy: silence and exit status 0."""
     admin.statuses = [200]

@@ -60,8 +60,11 @@ def find_name(fields: Fields, rule: KeyRule) -> Name | None:
     """The name of the operation that a request asks for, None when nothing in it names one. Raises KeyInvalidError."""
     key = explicit_key(fields, rule)
     workflow = find_workflow(fields)
-    if key is None and workflow is not None and KeySource.WORKFLOW in rule.sources:
-        key = step_key(workflow)
+    if key is None and KeySource.WORKFLOW in rule.sources:
+        if workflow is not None:
+            key = step_key(workflow)
+        elif field_values(fields, STEP):
+            raise KeyInvalidError("Workflow-Step names no operation without Workflow-Id: send both")
     is_named = key is not None or (workflow is not None and rule.mode is KeyMode.DERIVE)
     return Name(key, workflow) if is_named else None
 

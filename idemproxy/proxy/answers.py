@@ -184,7 +184,8 @@ def lost(key_hash: str) -> Reply:
 
 def not_sent(outcome: NeverSent, operation: Particulars | None = None) -> Reply:
     """No byte of the request left this proxy."""
-    detail = f"The request was not sent, since {outcome.reason}: retry with the same key."
+    again = "send it again" if operation is None else "retry with the same key"
+    detail = f"The request was not sent, since {outcome.reason}: {again}."
     found = problem(Slug.NOT_SENT, detail, status=outcome.status, error=outcome.error)
     return _refusal_of(operation, found, Outcome.REFUSED)
 

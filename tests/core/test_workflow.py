@@ -33,8 +33,6 @@ def find_key(fields: Fields, rule: KeyRule) -> str | None:
         pytest.param(((b"WORKFLOW-ID", b"f"), (b"workflow-step", b"1")), "f_step_1", id="in any case"),
         pytest.param(((b"Workflow-Id", b'"a,\\"b"'), (b"Workflow-Step", b'"charge"')), 'a,"b_step_charge', id="quoted"),
         pytest.param((FLOW,), None, id="no step"),
-        pytest.param((STEP,), None, id="no id"),
-        pytest.param(((b"Workflow-Step", b""),), None, id="an empty step, no id"),
         pytest.param((EXPLICIT, FLOW, STEP), "order-17", id="an explicit key comes first"),
         pytest.param((FLOW, STEP, EXPLICIT), "order-17", id="wherever it stands"),
         pytest.param(((b"Workflow-Id", b"x" * 248), (b"Workflow-Step", b"1")), "x" * 248 + "_step_1", id="255 together"),
@@ -43,7 +41,7 @@ def find_key(fields: Fields, rule: KeyRule) -> str | None:
     ],
 )
 def test_a_workflows_step_is_a_key(fields: Fields, expected: str | None) -> None:
-    """Without an explicit key, id and step together make it; one of the two alone makes none."""
+    """Without an explicit key, id and step together make it; an id alone makes none."""
     assert expected == find_key(fields, KeyRule())
 
 
@@ -85,6 +83,8 @@ def test_only_the_sources_of_the_rule_count(sources: set[KeySource], expected: l
             (FLOW, (b"Workflow-Step", b"1,2")),
             "the Workflow-Step holds a comma or a quotation mark: send one, quoted if it needs such characters",
         ),
+        ((STEP,), "Workflow-Step names no operation without Workflow-Id: send both"),
+        (((b"Workflow-Step", b""),), "Workflow-Step names no operation without Workflow-Id: send both"),
         (((b"Workflow-Id", b'"s3cret'), STEP), "the Workflow-Id is not one well-formed quoted string"),
         (((b"Workflow-Id", b"x" * 256), STEP), "the Workflow-Id has 256 characters, and at most 255 are allowed"),
         (
@@ -216,13 +216,12 @@ def test_what_is_left_of_baggage_is_as_it_was(value: bytes, expected: bytes) -> 
 
 
 def test_a_key_is_derived_only_where_nothing_else_names_the_operation() -> None:
-    """Not for an explicit key, nor for a step, nor without a workflow, nor where the route does not say so."""
+    """Not for an explicit key, nor for a step, nor where the route does not say so."""
     flow = Workflow("flow-7")
 
     assert Name(None, flow) == find_name((FLOW,), DERIVE)
     assert Name("order-17", flow) == find_name((EXPLICIT, FLOW), DERIVE)
     assert Name("flow-7_step_12", Workflow("flow-7", "12")) == find_name((FLOW, STEP), DERIVE)
-    assert None is find_name((STEP,), DERIVE)
     assert None is find_name((FLOW,), KeyRule())
 
 
