@@ -15,6 +15,7 @@ import secrets
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from itertools import count
 from typing import Final
 
 from idemproxy.admin.access import Access
@@ -55,6 +56,9 @@ EXIT_UNFINISHED: Final = 3
 
 _YOUNG: Final = 5_000
 """How many more objects than there were before, of those that may be part of a cycle, before cycles are looked for."""
+
+_ALL_AFTER: Final = 60
+"""Seconds after which they are looked for among all objects, and not only among those that are new."""
 
 LAST_WORDS: Final = 2.0
 """Seconds in which a run that ends with requests under way may still tell the store so."""
@@ -98,6 +102,7 @@ async def _serve(settings: Settings, seat: Seat | None) -> int:
     certificate, contexts = _certificates(settings, metrics)
     signals = Signals(loop, certificate, metrics, None if seat is None else seat.orders)
     async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(_ended, loop.create_task(_collect()))
         measured, inspection = await _open(store, settings.store.accepted_risks, metrics, stack)
         spool = await _open_spool(settings, stack)
         observe = await stack.enter_async_context(_observers(settings, metrics, loop, is_shared=seat is not None))
@@ -107,8 +112,7 @@ async def _serve(settings: Settings, seat: Seat | None) -> int:
         stack.push_async_callback(leases.close)
         owner = Owner(secrets.token_hex(8) if spool is None else spool.instance)
         if spool is not None:
-            adopting = loop.create_task(keep_adopting(spool, measured, metrics, settler.look_again))
-            stack.push_async_callback(_ended, adopting)
+            stack.push_async_callback(_ended, loop.create_task(keep_adopting(spool, measured, metrics, settler.look_again)))
         pools = {name: Pool(upstream, loop, contexts.get(name)) for name, upstream in settings.upstreams.items()}
         for pool in pools.values():
             stack.callback(pool.close)
@@ -289,6 +293,13 @@ def _collect_seldom() -> None:
     gc.collect()
     gc.freeze()  # what is here now stays to the end
     gc.set_threshold(_YOUNG, *gc.get_threshold()[1:])
+
+
+async def _collect() -> None:
+    """Look for them by the clock, too: few objects can hold much memory, such as the bodies of those who left."""
+    for second in count(1):
+        await asyncio.sleep(1.0)
+        gc.collect(1 if second % _ALL_AFTER else 2)
 
 
 def tell_settings(settings: Settings) -> None:

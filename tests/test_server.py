@@ -227,3 +227,32 @@ async def test_a_client_that_has_left_leaves_nothing(sent: bytes) -> None:
 def _connections() -> list[weakref.ref[object]]:
     """All connections of clients."""
     return [weakref.ref(each) for each in gc.get_objects() if type(each) is ServerConnection]
+
+
+async def test_a_body_that_breaks_leaves_nothing() -> None:
+    """What was read of it is freed with its connection: the fault of which its reader was told does not keep that."""
+    is_read = asyncio.Event()
+
+    async def serve(http: Incoming) -> bool:
+        pieces = []
+        while True:
+            pieces.append(await http.content.readany())
+            is_read.set()
+
+    async with connected(serve) as (_, reader, writer):
+        writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nwhole\r\n")
+        await is_read.wait()
+        here = _connections()
+        gc.collect()
+        gc.disable()
+        try:
+            writer.write(b"broken\r\n")
+            told = await reader.readline()
+            writer.transport.abort()
+            async with asyncio.timeout(5):
+                while any(one() is not None for one in here):  # noqa: ASYNC110 - as above
+                    await asyncio.sleep(0)
+        finally:
+            gc.enable()
+
+    assert b"HTTP/1.1 400 Bad Request\r\n" == told

@@ -14,6 +14,7 @@ import math
 from dataclasses import field
 from functools import partial
 from time import perf_counter
+from traceback import clear_frames
 from typing import TYPE_CHECKING, Final, cast
 
 from idemproxy.core.decision import Rule, Verb, decide
@@ -118,12 +119,14 @@ class Journey:
         if not self.waiter.done():
             self.waiter.set_result(reply)
         elif self._unheard is not None:
-            self._unheard(reply)
+            unheard, self._unheard = self._unheard, None  # it may know this journey
+            unheard(reply)
 
     def leave(self, unheard: Callable[[Reply], None]) -> None:
         """The one who asked waits no more; `unheard` is given the reply, when there is one."""
-        self._unheard = unheard
-        if self.reply is not None:
+        if self.reply is None:
+            self._unheard = unheard
+        else:
             unheard(self.reply)
 
 
@@ -182,6 +185,8 @@ class Exchange:
         except StoreUnavailableError as exc:
             _log.warning("route %s: %s", call.route.name, exc)
             journey.tell(unseen(journey.seen, call.identity.key_hash))
+            clear_frames(exc.__traceback__)  # some know what was raised in them: the body would wait for a search for cycles
+            exc.__traceback__ = None
         except Exception:  # noqa: BLE001 - whatever it is, the one who asked must not take silence, or a 500, for "not executed"
             _log.exception("route %s: a fault of this proxy", call.route.name)
             if journey.reply is None:

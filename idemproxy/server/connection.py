@@ -46,6 +46,12 @@ def unmarked(_problem: Problem, _length: int) -> bytes:
     return b""
 
 
+def _let_go_of_frames(content: StreamReader) -> None:
+    """Let a body that broke off not keep the frames of who read it: they know it, too, and may hold megabytes."""
+    if (fault := content.exception()) is not None:
+        fault.__traceback__ = None
+
+
 class Server(web.Server):
     """Makes such a connection for each client."""
 
@@ -99,6 +105,7 @@ class ServerConnection(ReadingConnection):
                     await self._waiter
         finally:
             self.force_close()
+            self._inlet = None  # it knows this connection, too
 
     async def _serve(self, http: Incoming) -> bool:
         """Serve one request; whether another may follow."""
@@ -109,6 +116,8 @@ class ServerConnection(ReadingConnection):
         except Exception as exc:  # noqa: BLE001 - whatever it is, the client is told
             self._confess(http, exc)
             stays = False
+        finally:
+            _let_go_of_frames(http.content)
         if self._upgraded and self._inlet is None and not self._queue:  # what is in the queue ends with the one that asks
             self._upgraded = False  # no other protocol came of it: what is behind it is the next request
             self.data_received(b"")
@@ -140,10 +149,13 @@ class ServerConnection(ReadingConnection):
 
     async def _skip(self, content: StreamReader) -> bool:
         """Read what nobody asked for of a body; whether it came to its end in time, and whole."""
-        with suppress(TimeoutError, web.RequestPayloadError):
-            async with asyncio.timeout(self.limits.linger_seconds):
-                while not content.is_eof():
-                    await content.readany()
+        try:
+            with suppress(TimeoutError, web.RequestPayloadError):
+                async with asyncio.timeout(self.limits.linger_seconds):
+                    while not content.is_eof():
+                        await content.readany()
+        finally:
+            _let_go_of_frames(content)
         return content.is_eof() and content.exception() is None
 
     def _is_at_rest(self) -> bool:

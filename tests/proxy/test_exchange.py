@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import cast
 
 import pytest
 
@@ -13,11 +15,13 @@ from idemproxy.core.ending import still_unknown
 from idemproxy.core.journal import Note, WorkflowIdentity
 from idemproxy.core.message import Request
 from idemproxy.core.origin import Arrival
+from idemproxy.core.outcome import Unsure
 from idemproxy.core.policy import OnUnknown, Policy, Route, Upstream
 from idemproxy.core.record import MICROSECONDS, Identity, Phase, Record
 from idemproxy.core.transition import Acted, Ask, Completion, Doubt, Found, Granted, Hold, Settled
 from idemproxy.observe.metrics import Metrics
-from idemproxy.proxy.exchange import Call, Exchange
+from idemproxy.proxy.answers import outcome_unknown
+from idemproxy.proxy.exchange import Call, Exchange, Journey
 from idemproxy.proxy.lease import Leases
 from idemproxy.proxy.orphans import Owner
 from idemproxy.proxy.pool import Pool
@@ -323,3 +327,23 @@ async def test_a_replay_does_not_ask_the_journal() -> None:
         second = await w.send((FLOW, STEP))
 
         assert (200, 200, "replayed") == (first.status, second.status, second.outcome)
+
+
+async def test_a_journey_lets_go_of_whom_it_has_told() -> None:
+    """Who left hears of the reply once, and what they know, the journey perhaps, is not kept by it."""
+    told: list[Reply] = []
+    loop = asyncio.get_running_loop()
+    journey = Journey(cast("Call", None), loop.create_future(), 0.0)
+    journey.waiter.cancel()
+    reply = outcome_unknown(Unsure("a test"))
+
+    def unheard(reply: Reply) -> None:
+        told.append(reply)
+
+    known = weakref.ref(unheard)
+    journey.leave(unheard)
+    del unheard
+    is_kept = known() is not None
+    journey.tell(reply)
+
+    assert ([reply], True, None) == (told, is_kept, known())
