@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from idemproxy import __version__
+from idemproxy.cli_address import ADMIN, add_admin
 
 if TYPE_CHECKING:
     from idemproxy.config.load import Configuration
@@ -23,7 +24,6 @@ OK: Final = 0
 FAILED: Final = 1
 WRONG: Final = 2
 
-_ADMIN: Final = "127.0.0.1:8081"
 _ANSWER_TIME: Final = 3.0
 _PAUSE: Final = 0.1
 
@@ -207,13 +207,6 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def add_admin(parser: argparse.ArgumentParser) -> None:
-    """The flag of every command that asks a running proxy; its value is the listener's host and port."""
-    about = f"the admin listener (default: IDEMPROXY_ADMIN_LISTEN, else that of the file IDEMPROXY_CONFIG, else {_ADMIN})"
-    # Of the default, a text, argparse asks the type as of any other; so the file is read only where the flag is missed.
-    parser.add_argument("--admin", type=_host_and_port, default="", metavar="URL|HOST:PORT", help=about)
-
-
 def _add_file_and_store(parser: argparse.ArgumentParser) -> None:
     """The flags of all that load a configuration; each is also read from the environment, as IDEMPROXY_ and its name."""
     parser.epilog = "Each flag is also read from the environment (IDEMPROXY_STORE for --store); flags come first."
@@ -227,7 +220,7 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     """The other flags that make a configuration."""
     parser.add_argument("--upstream", metavar="[NAME=]URL", action="append", help="where to forward to; several: under /NAME/")
     parser.add_argument("--listen", metavar="HOST:PORT", help="address for clients (default: 127.0.0.1:8080)")
-    parser.add_argument("--admin-listen", metavar="HOST:PORT", help=f"address for metrics and health (default: {_ADMIN})")
+    parser.add_argument("--admin-listen", metavar="HOST:PORT", help=f"address for metrics and health (default: {ADMIN})")
     about = "bearer token for the records on the admin listener; without it they are served on loopback only"
     parser.add_argument("--admin-token-file", metavar="FILE", help=about)
     about = "where completions wait that the store could not take (default: idemproxy-spool)"
@@ -295,38 +288,6 @@ def _ask(admin: tuple[str, int], path: str, timeout: float) -> tuple[int | None,
         return response.status, f"http://{host}:{port}{path}: {response.status} {text}"
     finally:
         connection.close()
-
-
-def _host_and_port(text: str) -> tuple[str, int]:
-    """Where the admin listener is asked: `http://host:port`, or where it listens; empty: as this environment has it."""
-    text = text or _admin_of_this_environment()
-    if text.startswith("https://"):
-        raise argparse.ArgumentTypeError(f"{text!r}: the admin listener speaks HTTP without TLS: write http://host:port")
-    bare = text.removeprefix("http://").rstrip("/")
-    host, _, port = bare.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isdecimal() or int(port) > 65_535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not http://host:port or host:port")
-    # Who listens everywhere is asked on loopback.
-    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), int(port)  # noqa: S104 - recognised, not listened on
-
-
-def _admin_of_this_environment() -> str:
-    """The address on which a proxy with this environment listens for operators."""
-    if said := os.environ.get("IDEMPROXY_ADMIN_LISTEN"):
-        return said
-    if file := os.environ.get("IDEMPROXY_CONFIG"):
-        from pathlib import Path  # noqa: PLC0415 - with YAML it takes as long as the rest of a health check
-
-        from idemproxy.config import source  # noqa: PLC0415 - as above
-
-        document = source.read(Path(file), os.environ)
-        if not document.whole:  # the default might be another proxy's
-            raise argparse.ArgumentTypeError(f"IDEMPROXY_CONFIG tells no address: {document.problems[0]}")
-        match document.tree:
-            case {"admin": {"listen": str(address)}}:
-                return address
-    return _ADMIN
 
 
 def _seconds(text: str) -> float:

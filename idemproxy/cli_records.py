@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from idemproxy.cli import FAILED, OK, add_admin, output_lost
+from idemproxy.cli import FAILED, OK, output_lost
+from idemproxy.cli_address import add_admin
 from idemproxy.cli_admin import AdminClient, FailedError
 from idemproxy.cli_records_text import described, plain, table
 
